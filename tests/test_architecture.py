@@ -43,10 +43,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backends": {"model", "jobfile", "agent", "settings"},
 }
 MAY_IMPORT["service"] = {*MAY_IMPORT} - {"testing", "report"}
+MAY_IMPORT["kubernetes_operator"] = {"model", "jobfile", "backends", "client"}
 MAY_IMPORT["demo"] = {"model", "client", "jobfile", "agent", "backends"}
 # Of these one experiment alone imports `testing`: see below.
 MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {
     "service",
+    "kubernetes_operator",
     "jobfile",
     "agent",
     "backends",
@@ -311,8 +313,8 @@ def test_the_walk_sees_every_clock_and_all_chance(
     [
         pytest.param(
             OPTIONAL,
-            ("sdk", "backends/kubernetes"),
-            id="all but the SDK and one backend imports without optional packages",
+            ("sdk", "backends/kubernetes", "kubernetes_operator"),
+            id="all but the SDK and what speaks with Kubernetes imports without optional packages",
         ),
         pytest.param(
             FOR_SERVICE,

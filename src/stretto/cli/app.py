@@ -19,6 +19,7 @@ from stretto.cli import (
     events,
     forecast,
     jobs,
+    kubernetes_operator,
     lenders,
     options,
     policies,
@@ -75,6 +76,7 @@ app.command()(reproduce.reproduce)
 app.command()(policies.policies)
 app.command()(demo.demo)
 app.command()(serve.serve)
+app.command()(kubernetes_operator.operator)
 app.command()(submit.submit)
 app.command()(submit.attach)
 app.command("list")(jobs.list_jobs)

@@ -34,7 +34,7 @@ EXEC_GROUP = "client.authentication.k8s.io"  # of plug-ins that log in
 MANAGER = "stretto"  # of fields, for server-side apply
 
 Answer = TypeVar("Answer")
-Item = TypeVar("Item", bound=objects.Node | objects.Pod)
+Item = TypeVar("Item", bound=objects.Object)
 
 
 class Refusal(Exception):
@@ -152,7 +152,7 @@ class Api:
             raise refusal_of(answer.status_code, answer.content)
         return answer.content
 
-    def _decode(self, content: bytes | msgspec.Raw, kind: type[Answer]) -> Answer:
+    def decode(self, content: bytes | msgspec.Raw, kind: type[Answer]) -> Answer:
         """What an answer says, where it is what Kubernetes answers."""
         try:
             return msgspec.json.decode(content, type=kind)
@@ -170,7 +170,7 @@ class Api:
     async def get(self, kind: Kind[Item], namespace: str, name: str) -> Item | None:
         """One object; None where there is none."""
         try:
-            return self._decode(await self.call("GET", kind.path(namespace, name)), kind.type)
+            return self.decode(await self.call("GET", kind.path(namespace, name)), kind.type)
         except Refusal as refusal:
             if refusal.code == 404:
                 return None
@@ -184,7 +184,7 @@ class Api:
             params["labelSelector"] = selector
         page_type = _page_of(kind.type)
         while True:
-            page = self._decode(await self.call("GET", kind.path(namespace), params=params), page_type)
+            page = self.decode(await self.call("GET", kind.path(namespace), params=params), page_type)
             items += page.items or ()
             if not page.metadata.continue_:
                 return items, page.metadata.resourceVersion
@@ -230,27 +230,27 @@ class Api:
             async for line in answer.aiter_lines():
                 if not line:
                     continue
-                event = self._decode(line.encode(), objects.WatchEvent)
+                event = self.decode(line.encode(), objects.WatchEvent)
                 if event.type == "ERROR":
-                    status = self._decode(event.object, objects.Status)
+                    status = self.decode(event.object, objects.Status)
                     raise refusal_from(status.code, status)
                 if event.type == "BOOKMARK":  # all but its version is empty, even what no object may lack
-                    bookmark = self._decode(event.object, objects.Bookmark)
+                    bookmark = self.decode(event.object, objects.Bookmark)
                     yield event.type, kind.type(metadata=bookmark.metadata)
                     continue
-                yield event.type, self._decode(event.object, kind.type)
+                yield event.type, self.decode(event.object, kind.type)
 
     async def create(self, kind: Kind[Item], namespace: str, manifest: Mapping[str, Any]) -> Item:
         """A new object; raises Refusal 409 where the name is taken."""
         params = {"fieldManager": MANAGER}
-        return self._decode(await self.call("POST", kind.path(namespace), manifest, params=params), kind.type)
+        return self.decode(await self.call("POST", kind.path(namespace), manifest, params=params), kind.type)
 
     async def patch(self, kind: Kind[Item], namespace: str, name: str, patch: Mapping[str, Any]) -> Item:
         """Change an object by a JSON merge patch."""
         answer = await self.call(
             "PATCH", kind.path(namespace, name), patch, content_type="application/merge-patch+json"
         )
-        return self._decode(answer, kind.type)
+        return self.decode(answer, kind.type)
 
     async def apply(self, path: str, manifest: Mapping[str, Any]) -> bytes:
         """Have an object as it is said, whether or not it is there: server-side apply, by force."""

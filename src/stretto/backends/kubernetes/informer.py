@@ -24,7 +24,7 @@ SILENCE_S = 75.0  # of a watch with bookmarks, which come each minute; chosen
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # between attempts, with jitter; chosen
 STALE_S = 15.0  # without an answer, before what is known no longer counts; chosen
 
-Item = TypeVar("Item", bound=objects.Node | objects.Pod)
+Item = TypeVar("Item", bound=objects.Object)
 Key = tuple[str, str]  # namespace, name
 
 
@@ -127,12 +127,12 @@ class Informer(Generic[Item]):
             self.changed(before, item)
 
 
-def key_of(item: objects.Node | objects.Pod) -> Key:
+def key_of(item: objects.Object) -> Key:
     """By which an object is found."""
     return item.metadata.namespace, item.metadata.name
 
 
-def _is_later(one: objects.Node | objects.Pod, other: objects.Node | objects.Pod) -> bool:
+def _is_later(one: objects.Object, other: objects.Object) -> bool:
     """Whether `one` is a later state of the same object than `other`."""
     same = one.metadata.uid == other.metadata.uid
     return same and _is_newer(one.metadata.resourceVersion, other.metadata.resourceVersion)

@@ -28,6 +28,7 @@ class Metadata(msgspec.Struct):
     namespace: str = ""
     uid: str = ""
     resourceVersion: str = ""
+    generation: int = 0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     finalizers: list[str] = []
@@ -35,6 +36,12 @@ class Metadata(msgspec.Struct):
     creationTimestamp: str | None = None
     deletionTimestamp: str | None = None
     deletionGracePeriodSeconds: int | None = None
+
+
+class Object(msgspec.Struct):
+    """Anything that the API server keeps."""
+
+    metadata: Metadata = field(default_factory=Metadata)
 
 
 class Condition(msgspec.Struct):
@@ -79,10 +86,9 @@ class NodeStatus(msgspec.Struct):
     addresses: list[NodeAddress] = []
 
 
-class Node(msgspec.Struct):
+class Node(Object):
     """One machine."""
 
-    metadata: Metadata = field(default_factory=Metadata)
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
 
@@ -163,10 +169,9 @@ class PodStatus(msgspec.Struct):
     initContainerStatuses: list[ContainerStatus] = []
 
 
-class Pod(msgspec.Struct):
+class Pod(Object):
     """One pod."""
 
-    metadata: Metadata = field(default_factory=Metadata)
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
 

@@ -1,0 +1,1 @@
+"""A Kubernetes operator: `ElasticJob` resources become jobs of a service, and show what becomes of them."""

@@ -1,0 +1,310 @@
+"""The operator's reconciler: each resource is compared with its job, and both with what is wanted.
+
+The service's log stays the truth. A resource is where a job comes in, and a mirror of what becomes of it. A
+change of its spec is carried out once; what people change by other ways is shown and not fought over.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from stretto.backends.kubernetes.api import Api, Refusal
+from stretto.backends.kubernetes.informer import Informer, Key, key_of
+from stretto.backends.protocol import BackendUnreachable
+from stretto.client import Client, ServiceError
+from stretto.kubernetes_operator.resource import (
+    ELASTIC_JOBS,
+    FINALIZER,
+    GROUP,
+    KIND,
+    VERSION,
+    ElasticJob,
+    bounds_of,
+    digest_of,
+    job_file_of,
+)
+from stretto.kubernetes_operator.status import ENDED, Finding, camel, status_of
+from stretto.model.errors import InputError
+
+RETRY_S = 2.0  # after a failure of the service or of the API server; chosen
+REFRESH_S = 20.0  # between looks at reasons, which change without an event; chosen
+ANSWER_S, SILENCE_S = 15.0, 60.0  # of the service, which says something on its stream every 15 s; chosen
+AT_ONCE = 8  # resources that are reconciled side by side; chosen
+WARNINGS = frozenset({"FAILED", "TIMEOUT", "NODE_FAIL", "REFUSED"})
+
+log = logging.getLogger(__name__)
+
+
+class Operator:
+    """Follows the resources of a namespace, or of all (""), on behalf of one service."""
+
+    def __init__(self, api: Api, service: Client, namespace: str = "") -> None:
+        """service: a connection, which is closed at the end."""
+        self.api, self.service = api, service
+        self.informer: Informer[ElasticJob] = Informer(api, ELASTIC_JOBS, namespace, self._changed)
+        self._due: dict[Key, None] = {}  # resources to look at, the oldest first
+        self._wakes = asyncio.Event()
+        self._of_job: dict[str, Key] = {}  # by the job's id
+        self._under_way: set[Key] = set()
+
+    async def run(self) -> None:
+        """Reconcile until cancelled. Raises InputError where the service refuses the token."""
+        await asyncio.to_thread(lambda: list(self.service.queues()))  # a wrong token is said at once
+        try:
+            async with asyncio.TaskGroup() as group:
+                for follow in (self.informer.follow(), self._heed_events(), self._refresh()):
+                    group.create_task(follow)
+                for _ in range(AT_ONCE):
+                    group.create_task(self._work())
+        finally:
+            self.service.http.close()
+
+    # ── what there is to do ───────────────────────────────────────────────────────────────────────
+
+    def _changed(self, before: ElasticJob | None, after: ElasticJob | None) -> None:
+        """Look at a resource again, but for changes that are our own status."""
+        resource = after if after is not None else before
+        assert resource is not None
+        if after is None:
+            self._of_job.pop(str(resource.status.get("job", "")), None)
+            return
+        if job := after.status.get("job"):
+            self._of_job[str(job)] = key_of(after)
+        is_seen = after.metadata.generation == after.status.get("observedGeneration")
+        if before is None or not is_seen or after.metadata.deletionTimestamp:
+            self._look_at(key_of(after))
+
+    def _look_at(self, key: Key) -> None:
+        self._due[key] = None
+        self._wakes.set()
+
+    async def _heed_events(self) -> None:
+        """Look at resources whose jobs have changed; after an outage of the service at all of them."""
+        url, headers = self.service.url, self.service.http.headers
+        limit, follow = httpx.Timeout(ANSWER_S, read=SILENCE_S), {"after": "-1", "follow": "true"}
+        while True:
+            try:
+                async with (
+                    httpx.AsyncClient(base_url=url, headers=headers, timeout=limit, trust_env=False) as http,
+                    http.stream("GET", "/api/v1/events", params=follow) as answer,
+                ):
+                    answer.raise_for_status()
+                    self._look_at_all()
+                    async for line in answer.aiter_lines():
+                        if line.startswith("data: "):
+                            self._look_at_jobs(json.loads(line.removeprefix("data: ")))
+            except httpx.HTTPError as failure:
+                log.info("events of %s: %s", url, failure)
+            await asyncio.sleep(RETRY_S)
+
+    def _look_at_jobs(self, event: Mapping[str, Any]) -> None:
+        """Look at the resources of the jobs that an event is about."""
+        for each in (event, *(event.get("actions") or ())):
+            if key := self._of_job.get(str(each.get("job", ""))):
+                self._look_at(key)
+
+    def _look_at_all(self) -> None:
+        for key, resource in list(self.informer.items.items()):
+            if resource.status.get("state") not in ENDED or resource.metadata.deletionTimestamp:
+                self._look_at(key)
+
+    async def _refresh(self) -> None:
+        """Look at every resource whose job has not ended, now and then."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            self._look_at_all()
+
+    async def _work(self) -> None:
+        """Reconcile what is due, one resource after the other."""
+        while True:
+            key = next((key for key in self._due if key not in self._under_way), None)
+            if key is None:
+                self._wakes.clear()
+                await self._wakes.wait()
+                continue
+            del self._due[key]
+            self._under_way.add(key)
+            try:
+                await self.reconcile(key)
+            except (BackendUnreachable, Refusal, ServiceError) as failure:
+                log.info("%s/%s: %s; tried again", *key, failure)
+                asyncio.get_running_loop().call_later(RETRY_S, self._look_at, key)
+            finally:
+                self._under_way.discard(key)
+                self._wakes.set()
+
+    # ── one resource ──────────────────────────────────────────────────────────────────────────────
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring one resource and its job together. Raises BackendUnreachable, Refusal, ServiceError."""
+        resource = self.informer.items.get(key)
+        if resource is None:
+            return
+        if resource.metadata.deletionTimestamp:
+            await self._let_go(resource)
+            return
+        if FINALIZER not in resource.metadata.finalizers:
+            # Ahead of the job: a resource that is deleted meanwhile would leave it behind.
+            resource = await self._set_finalizers(resource, [*resource.metadata.finalizers, FINALIZER])
+        finding = await self._found(resource)
+        if finding.job is not None:
+            self._of_job[str(finding.job["id"])] = key
+        await self._show(resource, finding)
+
+    async def _found(self, resource: ElasticJob) -> Finding:
+        """The job of a resource as it stands, once what the spec asks for is done."""
+        spec_digest = str(resource.status.get("specDigest", "")) or digest_of(resource)
+        if not (job_id := resource.status.get("job")):
+            try:
+                text = job_file_of(resource)
+                submitted = await asyncio.to_thread(self.service.submit, text, resource.key)
+            except InputError as wrong:
+                return Finding(None, digest_of(resource), refused=str(wrong))
+            return Finding(submitted, digest_of(resource))
+        job = await self._described(str(job_id))
+        if job is None:  # it ended, and its retention is over
+            return Finding(_last_shown(resource), spec_digest)
+        stale = ""
+        if resource.metadata.generation != resource.status.get("observedGeneration"):
+            try:
+                await self._carry_out(resource, job)
+            except InputError as wrong:
+                stale = str(wrong)
+            job = await self._described(str(job_id)) or job
+        elif before := _condition(resource, "UpToDate", "False"):
+            stale = str(before.get("message", ""))
+        if digest_of(resource) != spec_digest:
+            stale = "a job that was submitted keeps its file: delete the resource and create another one"
+        return Finding(job, spec_digest, stale=stale)
+
+    async def _described(self, job_id: str) -> dict[str, Any] | None:
+        """A job; None where the service does not know it any more."""
+        try:
+            return await asyncio.to_thread(self.service.describe, job_id)
+        except InputError:
+            return None
+
+    async def _carry_out(self, resource: ElasticJob, job: Mapping[str, Any]) -> None:
+        """Have a job as a changed spec says. Raises InputError."""
+        if job["ended_s"] is not None:
+            return
+        change, name = self.service.change, str(job["id"])
+        is_held = job["reason"] == "HELD" or job["state"] == "SUSPENDED"
+        if resource.is_suspended != is_held:
+            await asyncio.to_thread(change, name, "hold" if resource.is_suspended else "release")
+        bounds = bounds_of(resource)
+        if bounds is not None and bounds != (job["gpus_min"], job["gpus_max"]):
+            await asyncio.to_thread(change, name, "scale", min_gpus=bounds[0], max_gpus=bounds[1])
+        priority = resource.spec.get("priority")
+        if isinstance(priority, int) and priority != job["priority"]:
+            await asyncio.to_thread(change, name, "priority", priority=priority)
+
+    async def _let_go(self, resource: ElasticJob) -> None:
+        """Cancel the job of a deleted resource, and let the resource go once it has ended."""
+        if FINALIZER not in resource.metadata.finalizers:
+            return
+        job_id = resource.status.get("job")
+        if not job_id and not _condition(resource, "Accepted", "False"):
+            # It may have been submitted, with an answer that was lost: the same key finds that job.
+            with contextlib.suppress(InputError):
+                text = job_file_of(resource)
+                job_id = (await asyncio.to_thread(self.service.submit, text, resource.key))["id"]
+        job = await self._described(str(job_id)) if job_id else None
+        if job is not None and job["ended_s"] is None:
+            self._of_job[str(job["id"])] = key_of(resource)
+            if job["state"] != "PREEMPTING" or resource.status.get("state") != "PREEMPTING":
+                with contextlib.suppress(InputError):  # it has just ended
+                    await asyncio.to_thread(self.service.change, str(job["id"]), "cancel")
+            job = await self._described(str(job["id"]))
+        if job is not None and job["ended_s"] is None:
+            await self._show(resource, Finding(job, str(resource.status.get("specDigest", ""))))
+            return
+        await self._set_finalizers(
+            resource, [each for each in resource.metadata.finalizers if each != FINALIZER]
+        )
+
+    async def _set_finalizers(self, resource: ElasticJob, finalizers: list[str]) -> ElasticJob:
+        metadata = resource.metadata
+        # A list is replaced as a whole: only in the version that we have seen.
+        patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata.resourceVersion}}
+        try:
+            shown = await self.api.patch(ELASTIC_JOBS, metadata.namespace, metadata.name, patch)
+        except Refusal as refusal:
+            if refusal.code == 404:
+                return resource
+            raise
+        if finalizers:
+            self.informer.put(shown)
+        return shown
+
+    async def _show(self, resource: ElasticJob, finding: Finding) -> None:
+        """Write the status, where it is new, and tell of a new state."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = status_of(resource, finding, now)
+        if status == resource.status:
+            return
+        metadata = resource.metadata
+        path = f"{ELASTIC_JOBS.path(metadata.namespace, metadata.name)}/status"
+        gone = {key: None for key in resource.status if key not in status}  # a merge keeps what is not said
+        content = await self.api.call(
+            "PATCH", path, {"status": gone | status}, content_type="application/merge-patch+json"
+        )
+        self.informer.put(self.api.decode(content, ElasticJob))
+        if status["state"] != resource.status.get("state"):
+            await self._tell(resource, status, now)
+
+    async def _tell(self, resource: ElasticJob, status: Mapping[str, Any], now: str) -> None:
+        """Write an Event, as `kubectl describe` shows it; without the right to write any, there is none."""
+        metadata, state = resource.metadata, status["state"]
+        gpus = f"{status['gpus']} GPUs of {status.get('gpuType', 'any type')} on {', '.join(status['nodes'])}"
+        words = status.get("message") or (gpus if status["gpus"] else camel(state))
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata.name}.{time.time_ns():x}", "namespace": metadata.namespace},
+            "involvedObject": {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": KIND,
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+            },
+            "reason": camel(state),
+            "message": f"job {status['job']}: {words}" if status.get("job") else words,
+            "type": "Warning" if state in WARNINGS else "Normal",
+            "source": {"component": "stretto"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self.api.call("POST", f"api/v1/namespaces/{metadata.namespace}/events", event)
+        except Refusal as refusal:
+            log.info("%s/%s: no event: %s", metadata.namespace, metadata.name, refusal)
+
+
+def _condition(resource: ElasticJob, kind: str, status: str) -> Mapping[str, Any] | None:
+    """A condition of a resource, where it stands so."""
+    conditions = resource.status.get("conditions") or ()
+    return next((each for each in conditions if (each["type"], each["status"]) == (kind, status)), None)
+
+
+def _last_shown(resource: ElasticJob) -> dict[str, Any]:
+    """What a resource has shown of a job that the service has forgotten."""
+    status = resource.status
+    return {
+        "id": status["job"],
+        "state": status["state"] if status.get("state") in ENDED else "CANCELLED",
+        "reason": "",
+        "evidence": status.get("message", ""),
+        "gpus_min": status.get("minGpus", 0),
+        "gpus_max": status.get("maxGpus", 0),
+        **{key: status.get(key, 0) for key in ("attempt", "restarts", "resizes")},
+    }
