@@ -98,10 +98,42 @@ def test_the_same_command_goes_on_with_what_was_simulated_before(stretto: Strett
     assert (kept["simulations"], kept["kept"]) == (2, 2)
 
 
+def test_a_page_is_made_of_tables_that_earlier_commands_left(stretto: Stretto, tmp_path: Path) -> None:
+    folder, page = tmp_path / "results", tmp_path / "page.md"
+    stretto("reproduce", "--all", "--workers", 1, "--out", folder)
+    (folder / "d-measured.json").write_text(stretto("reproduce", "d-measured", "--scale", 0.5, "--json").out)
+    ran = stretto("reproduce", "--page", folder, "--out", page)
+    assert ran.status == 0
+    assert ran.err.splitlines()[-1] == f"2 of 4 tables; page: {page}"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    of_all = (folder / "results.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith(("| philly/", "| one |"))]
+    assert rows == [line for line in of_all if line in rows]
+    assert len(rows) == 4
+    assert any(line.endswith("at a scale of 0.5: this share of each workload.") for line in lines)
+    assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |" in lines
+
+
+@pytest.mark.parametrize("damage", ["{", "{}", '{"rows": [{"row": 1}]}', "[]"])
+def test_a_damaged_table_is_one_line_and_leaves_the_page_as_it_was(
+    damage: str, stretto: Stretto, tmp_path: Path
+) -> None:
+    (tmp_path / "a-simulated.json").write_text(damage)
+    page = tmp_path / "page.md"
+    page.write_text("as it was")
+    ran = stretto("reproduce", "--page", tmp_path, "--out", page)
+    assert ran.status == 2
+    assert ran.err.startswith(f"stretto: {tmp_path / 'a-simulated.json'}: expected a table of `reproduce")
+    assert ran.err.count("\n") == 1
+    assert page.read_text() == "as it was"
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [(["a-simulated", "--all"], "expected a table or --all, got both: a-simulated"),
      (["--all", "--out", "page.html"], "--out page.html: expected the name of a folder, with --all"),
+     (["--all", "--page", "x"], "expected --all or --page, got both"),
+     (["--page", "none"], "--page none: expected a folder with tables of `reproduce --json`"),
      (["--all", "--scale", "0"], "--scale must be above 0 and at most 1, got 0")],
 )  # fmt: skip
 def test_wrong_words_are_one_line(words: list[str], line: str, stretto: Stretto) -> None:

@@ -35,6 +35,13 @@ def reproduce(
     every: Annotated[
         bool, typer.Option("--all", help="Make all of them, one after the other, and a page that shows them.")
     ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Make no table: write the page of those that earlier commands left in DIR, as NAME.json.",
+        ),
+    ] = None,
     data: Annotated[str, typer.Option(help="The folder with the public data sets; else $STRETTO_DATA.")] = "",
     synthetic: Annotated[bool, typer.Option("--synthetic", help="Run made data instead.")] = False,
     scale: Annotated[float, typer.Option(help="Share of the workloads to run, above 0, at most 1.")] = 1.0,
@@ -48,7 +55,8 @@ def reproduce(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.html|DIR", help="Also write the table as a page of its own; with --all, a folder."
+            metavar="FILE.html|DIR|FILE.md",
+            help="Also write the table as a page of its own; with --all, a folder; with --page, the page.",
         ),
     ] = None,
     as_json: options.Json = False,
@@ -61,8 +69,14 @@ def reproduce(
     from stretto.experiments.reproduction import Request, data_root
     from stretto.model import InputError
 
-    if name and (list_all or every):
-        raise InputError(f"expected a table or {'--list' if list_all else '--all'}, got both: {name}")
+    modes = {"--list": list_all, "--all": every, "--page": page is not None}
+    asked = [name] * bool(name) + [mode for mode, is_on in modes.items() if is_on]
+    if len(asked) > 1:
+        expected = "a table" if name else asked[0]
+        raise InputError(f"expected {expected} or {asked[1]}, got both" + (f": {name}" if name else ""))
+    if page is not None:
+        _write_page_of(page, Path("results.md") if out is None else out)
+        return
     if list_all or not (name or every):
         _list(as_json)
         return
@@ -127,7 +141,7 @@ def _make_all(
     request_for: "Callable[[Path | None], Request]", data: str | None, scale: float, out: Path | None
 ) -> None:
     """Every table; the page so far is written after each, so that nothing is lost when this is cut off."""
-    from stretto.experiments.all_tables import PAGE, Outcome, make_all, page_of, write_all
+    from stretto.experiments.all_tables import PAGE, Outcome, made_by, make_all, page_of, write_all
     from stretto.experiments.log import check_writable
     from stretto.experiments.published import EXPERIMENTS
     from stretto.model import InputError
@@ -140,7 +154,7 @@ def _make_all(
 
     def write(outcomes: Sequence[Outcome]) -> None:
         made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        page = page_of(outcomes, command, made_at, scale, time.perf_counter() - began_s)
+        page = page_of(outcomes, made_by(command, made_at, scale, time.perf_counter() - began_s))
         try:
             write_all(outcomes, page, folder)
         except OSError as wrong:
@@ -158,6 +172,23 @@ def _make_all(
             say(f"{words}: {', '.join(names)}")
     if failed:
         raise typer.Exit(1)
+
+
+def _write_page_of(folder: Path, out: Path) -> None:
+    """The page of all tables, from those that earlier commands have printed."""
+    from stretto.experiments.all_tables import READ, page_of, read_all, write_page
+    from stretto.experiments.published import EXPERIMENTS
+    from stretto.model import InputError
+
+    if out.suffix != ".md":
+        raise InputError(f"--out {out}: expected the name of a file that ends in .md, with --page")
+    outcomes = read_all(EXPERIMENTS.values(), folder)
+    try:
+        write_page(page_of(outcomes, READ), out)
+    except OSError as wrong:
+        raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
+    made = sum(outcome.table is not None for outcome in outcomes)
+    say(f"{made} of {len(outcomes)} tables; page: {out}")
 
 
 def _list(as_json: bool) -> None:

@@ -7,9 +7,10 @@ that cannot be made does not keep the others from it.
 import json
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stretto.experiments.progress import Say
 from stretto.experiments.reproduction import (
@@ -20,7 +21,6 @@ from stretto.experiments.reproduction import (
     Tally,
     Verdict,
     data_root,
-    shown_words,
     table_verdict,
     verdicts_of,
 )
@@ -31,13 +31,46 @@ SIGNS = {"": "", "at most": "≤ ", "at least": "≥ "}  # before a figure that 
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """A table as `reproduce --json` prints it; its verdicts are judged anew."""
+
+    rows: tuple[Row, ...]
+    inputs: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...]
+    shown: Mapping[str, str]  # by policy, in words
+    simulations: int
+    took_s: float  # of one simulation after the other
+    scale: float  # share of the workloads that was run
+    made_on: str
+
+    @classmethod
+    def of_json(cls, entries: Mapping[str, Any]) -> "Table":
+        """Read one. Raises KeyError, TypeError, ValueError."""
+        rows = [
+            Row(row["row"], row["metric"], row["paper"], row["ours"], row.get("bound", ""))
+            for row in entries["rows"]
+        ]
+        return cls(
+            rows=tuple(rows),
+            inputs=tuple(entries["inputs"]),
+            notes=tuple(entries["notes"]),
+            shown=entries["shown"],
+            simulations=int(entries["simulations"]),
+            took_s=float(entries["simulated_s"]) or float(entries["wall_s"]),
+            scale=float(entries["scale"]),
+            made_on=str(entries["made_on"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One entry: made, or why it was not."""
 
     experiment: Experiment
-    made: Reproduction | None
+    made: Reproduction | None  # by this command
     why: str = ""  # it was not made
     failed: bool = False  # since something broke, not for want of data
+    table: Table | None = None  # what the page shows
 
 
 def make_all(
@@ -57,7 +90,8 @@ def make_all(
         try:
             root = None if data is None else data_root(data, experiment.data)
             request = replace(request_for(root), tally=Tally())
-            outcomes.append(Outcome(experiment, experiment.run(request)))
+            made = experiment.run(request)
+            outcomes.append(Outcome(experiment, made, table=Table.of_json(made.as_json())))
         except InputError as wrong:
             outcomes.append(Outcome(experiment, None, str(wrong)))
             say(f"{experiment.name}: not made: {wrong}")
@@ -70,16 +104,41 @@ def make_all(
     return outcomes
 
 
-def page_of(outcomes: Sequence[Outcome], command: str, made_at: str, scale: float, wall_s: float) -> str:
-    """The page of all tables, as Markdown."""
-    made = [outcome.made for outcome in outcomes if outcome.made is not None]
-    counts = Counter(verdict for table in made for verdict in verdicts_of(table.rows))
-    share = "whole" if scale == 1 else f"at a scale of {scale:g}: this share of each workload"
+def read_all(experiments: Iterable[Experiment], folder: Path) -> list[Outcome]:
+    """Each table from the file of JSON that an earlier command made of it; InputError for a damaged one."""
+    if not folder.is_dir():
+        raise InputError(f"--page {folder}: expected a folder with tables of `reproduce --json`")
+    outcomes = []
+    for experiment in experiments:
+        path = folder / f"{experiment.name}.json"
+        try:
+            table = Table.of_json(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            outcomes.append(Outcome(experiment, None, "it takes hours, and was not made for this page"))
+        except (OSError, ValueError, KeyError, TypeError) as wrong:
+            raise InputError(f"{path}: expected a table of `reproduce --json`: {wrong}") from None
+        else:
+            outcomes.append(Outcome(experiment, None, table=table))
+    return outcomes
+
+
+def made_by(command: str, made_at: str, scale: float, wall_s: float) -> str:
+    """How a page was made whose tables all come from one command."""
+    return f"Made by `{command}` on {made_at}, {_share(scale)}. It took {_duration(wall_s)}."
+
+
+READ = "Each table was made by `stretto reproduce NAME --json` on the day that stands below it."
+
+
+def page_of(outcomes: Sequence[Outcome], about: str) -> str:
+    """The page of all tables, as Markdown. about: how they were made."""
+    tables = [outcome.table for outcome in outcomes if outcome.table is not None]
+    counts = Counter(verdict for table in tables for verdict in verdicts_of(table.rows))
     lines = [
         "# Results: the papers' figures and ours",
         "",
-        f"Made by `{command}` on {made_at}, {share}. It took {_duration(wall_s)}. Every figure on this page",
-        "comes from that command. The [rule](reproducing.md#verdicts) of the verdicts was stated before.",
+        about,
+        "Nothing on this page is typed in. The [rule](reproducing.md#verdicts) of the verdicts came first.",
         "",
         *_table(
             ("rows", "compared", *(str(verdict) for verdict in Verdict)),
@@ -106,46 +165,47 @@ def page_of(outcomes: Sequence[Outcome], command: str, made_at: str, scale: floa
 
 def _summary(outcome: Outcome) -> tuple[str, ...]:
     """The line of one entry."""
-    name, made = outcome.experiment.name, outcome.made
-    if made is None:
+    name, paper, table = outcome.experiment.name, outcome.experiment.paper, outcome.table
+    if table is None:
         state = "failed" if outcome.failed else "not made"
-        return (name, outcome.experiment.paper, state, "", "", "", "", "", "")
-    verdicts = verdicts_of(made.rows)
+        return (f"[{name}](#{name})", paper, state, "", "", "", "", "", "")
+    verdicts = verdicts_of(table.rows)
     counts = Counter(verdicts)
-    data = "real" if all(source.real for source in made.inputs) else "made"
-    if data == "made" and any(source.real for source in made.inputs):
-        data = "both"
+    kinds = {"real" if source["real"] else "made" for source in table.inputs}
     return (
         f"[{name}](#{name})",
-        made.paper,
+        paper,
         str(table_verdict(verdicts)),
         *(str(counts[each]) for each in (Verdict.REPRODUCED, Verdict.SAME_ORDER, Verdict.CONTRADICTED)),
-        data,
-        str(made.tally.simulations),
-        _duration(made.tally.simulated_s or made.wall_s),
+        "both" if len(kinds) > 1 else kinds.pop(),
+        str(table.simulations),
+        _duration(table.took_s),
     )
 
 
 def _section(outcome: Outcome) -> list[str]:
     """All that one entry came to."""
-    made = outcome.made
+    table = outcome.table
     lines = [f"## {outcome.experiment.name}", "", f"{outcome.experiment.paper}.", ""]
     if outcome.experiment.not_whole:
         lines += [f"Not made whole within half an hour: {outcome.experiment.not_whole}.", ""]
-    if made is None:
+    if table is None:
         return [*lines, f"{'It failed' if outcome.failed else 'It was not made'}: {_cell(outcome.why)}"]
-    rows = zip(made.rows, verdicts_of(made.rows), strict=True)
+    rows = zip(table.rows, verdicts_of(table.rows), strict=True)
     lines += _table(
         ("row", "metric", "paper", "ours", "ratio", "verdict"), [_row(row, verdict) for row, verdict in rows]
     )
+    lines += ["", f"- On {table.made_on}, {_share(table.scale)}."]
     lines += [
-        "",
-        *(f"- {'Real' if each.real else 'Made'}: {each.what} ({each.note})" for each in made.inputs),
+        f"- {'Real' if each['real'] else 'Made'}: {each['what']} ({each['note']})" for each in table.inputs
     ]
-    lines += [f"- {note}" for note in made.notes]
-    shown = made.tally.shown
-    lines += [f"- Shown to `{policy}`: {words}." for policy, words in sorted(shown_words(shown).items())]
+    lines += [f"- {note}" for note in table.notes]
+    lines += [f"- Shown to `{policy}`: {words}." for policy, words in sorted(table.shown.items())]
     return lines
+
+
+def _share(scale: float) -> str:
+    return "whole" if scale == 1 else f"at a scale of {scale:g}: this share of each workload"
 
 
 def _row(row: Row, verdict: Verdict) -> tuple[str, ...]:
@@ -176,12 +236,17 @@ def _duration(seconds: float) -> str:
 
 
 def write_all(outcomes: Sequence[Outcome], page: str, folder: Path) -> None:
-    """The page, and each table as a file of JSON beside it; raises OSError."""
+    """Write the page, and each table as a file of JSON beside it; raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for outcome in outcomes:
         if outcome.made is not None:
             path = folder / f"{outcome.experiment.name}.json"
             path.write_text(json.dumps(outcome.made.as_json(), indent=1) + "\n", encoding="utf-8")
-    part = folder / f"{PAGE}.part"
+    write_page(page, folder / PAGE)
+
+
+def write_page(page: str, path: Path) -> None:
+    """Write a page, whole or not at all; raises OSError."""
+    part = path.with_name(f"{path.name}.part")
     part.write_text(page, encoding="utf-8")
-    part.replace(folder / PAGE)
+    part.replace(path)

@@ -18,6 +18,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
 from pathlib import Path
@@ -98,7 +99,11 @@ class Tally:
         """Note what the policies of these runs are shown."""
         for spec in specs:
             views = sorted(view.value.replace("_", " ") for view in setup_of(spec).policy.views)
-            settings = " ".join(f"{key}={value}" for key, value in sorted(spec.settings.items()))
+            # Of a file its name only: where it lies is not a part of the result.
+            settings = " ".join(
+                f"{key}={Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value}"
+                for key, value in sorted(spec.settings.items())
+            )
             self.shown[spec.policy].add((", ".join(views) or "what jobs ask for and hold", settings))
 
 
@@ -113,6 +118,8 @@ class Reproduction:
     wall_s: float
     notes: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
+    scale: float = 1.0  # share of the workloads that was run
+    made_on: str = ""  # the day, as YYYY-MM-DD
 
     def as_json(self) -> dict[str, Any]:
         """The object that `reproduce --json` prints."""
@@ -128,7 +135,10 @@ class Reproduction:
             "notes": list(self.notes),
             "wall_s": self.wall_s,
             "simulations": self.tally.simulations,
+            "simulated_s": self.tally.simulated_s,
             "kept": self.tally.kept,
+            "scale": self.scale,
+            "made_on": self.made_on,
         }
 
 
@@ -179,7 +189,15 @@ class Experiment:
         inputs, rows, notes = self.make(request)
         wall_s = time.perf_counter() - began
         return Reproduction(
-            self.name, self.paper, tuple(inputs), tuple(rows), wall_s, tuple(notes), request.tally
+            self.name,
+            self.paper,
+            tuple(inputs),
+            tuple(rows),
+            wall_s,
+            tuple(notes),
+            request.tally,
+            request.scale,
+            datetime.now(UTC).date().isoformat(),
         )
 
     def as_json(self) -> dict[str, Any]:
