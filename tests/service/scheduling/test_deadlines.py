@@ -94,6 +94,20 @@ def test_a_newcomer_is_told_whether_its_deadline_can_be_kept(
     assert (told.suspension_s, told.is_measured) == (20.0, False)
 
 
+@pytest.mark.parametrize(("takes_s", "promise"), [(3_000.0, Promise.YES), (5_400.0, Promise.NO)])
+def test_a_running_job_that_may_not_be_stopped_is_promised_what_the_clock_allows(
+    takes_s: float, promise: Promise
+) -> None:
+    live = WithDeadlines("unisched", DEADLINE_WORTH, profiling="off")
+    live.submit("runs", "", 1, deadline=HOUR, expected_time_s=takes_s, preemptible=False)
+    live.decide()
+    assert live.gpus("runs") == 1
+    told = outlook(live, "runs")
+    assert told.promise is promise
+    assert told.deadline_s == pytest.approx(3_600.0)
+    assert told.end_s - live.scene.now_s == pytest.approx(takes_s, rel=0.01)
+
+
 def test_where_others_need_the_time_a_deadline_is_not_promised() -> None:
     live = WithDeadlines("unisched", DEADLINE_WORTH, profiling="off")
     live.submit("first", "", 1, deadline=HOUR, expected_time_s=1_800.0)

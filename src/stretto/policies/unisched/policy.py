@@ -200,6 +200,8 @@ class UniSched(CheckedSettings, space="policy"):
             kind = int(wanted.kind[row])
             if self._in_time(snapshot, wanted, by_clock=True)[row]:
                 promise = Promise.AT_RISK
+            if wanted.kept[row] and end_s <= due_s:  # it keeps its GPUs until its end: no plan can stop it
+                promise = Promise.YES
             if kind >= 0 and not wanted.kept[row]:
                 mine = (wanted.kind == kind) & ~wanted.kept
                 plan, options = self._plan(
