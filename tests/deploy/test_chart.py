@@ -142,6 +142,13 @@ def backend_settings(arguments: list[str]) -> dict[str, str]:
     return settings
 
 
+def test_pods_of_jobs_mount_the_claim_of_the_service_unless_that_is_switched_off() -> None:
+    shared = {"existingClaim": "checkpoints"}
+    assert "--shared-claim=checkpoints" in container({"shared": shared})["args"]
+    own = {"shared": {**shared, "mountIntoJobs": False}}
+    assert not any("--shared-claim" in each for each in (*container(own)["args"], *container({})["args"]))
+
+
 def test_a_monitor_without_a_token_is_refused_in_words() -> None:
     with pytest.raises(ChartError, match=re.escape("metrics.tokenSecret: expected a Secret")):
         rendered({"metrics": {"serviceMonitor": True}})

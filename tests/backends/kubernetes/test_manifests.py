@@ -182,3 +182,19 @@ def test_on_the_network_of_its_node_a_worker_is_reached_by_the_nodes_address() -
         (address,) = [each for each in spec["containers"][0]["env"] if each["name"] == "MASTER_ADDR"]
         assert address["value"] == "10.0.0.1"
         assert (spec["hostNetwork"], "subdomain" in spec) == (True, False)
+
+
+def test_a_claim_for_all_jobs_is_mounted_where_the_service_has_it_unless_a_job_mounts_its_own() -> None:
+    options = replace(OPTIONS, shared_claim="checkpoints", shared_path="/shared")
+    spec = pod(options=options)["spec"]
+    (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["mountPath"] == "/shared"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    assert volume["persistentVolumeClaim"] == {"claimName": "checkpoints"}
+    own = asking(
+        volumes=[{"name": "mine", "emptyDir": {}}], volume_mounts=[{"name": "mine", "mountPath": "/shared"}]
+    )
+    spec = pod(own, options)["spec"]
+    mounts = [each for each in spec["containers"][0]["volumeMounts"] if each["mountPath"] == "/shared"]
+    assert [each["name"] for each in mounts] == ["mine"]
+    assert "checkpoints" not in str(spec["volumes"])
+    assert "checkpoints" not in str(pod()["spec"])

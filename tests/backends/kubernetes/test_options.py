@@ -25,6 +25,11 @@ def test_without_its_package_the_backend_says_what_to_install(
         asyncio.run(KubernetesOptions().open(Site(state=tmp_path)))
 
 
+def test_a_claim_for_all_jobs_needs_the_path_where_it_is_mounted(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--shared-claim data: expected --shared with the path, too"):
+        asyncio.run(KubernetesOptions(shared_claim="data").open(Site(state=tmp_path)))
+
+
 @pytest.mark.parametrize(
     ("text", "toleration"),
     [

@@ -205,6 +205,11 @@ def pod_of(
     }
     if not any(mount.get("mountPath") == SHARED_MEMORY for mount in wanted.get("volume_mounts", ())):
         container["volumeMounts"].append({"name": "stretto-shm", "mountPath": SHARED_MEMORY})
+    shares = bool(options.shared_claim) and not any(
+        mount.get("mountPath") == options.shared_path for mount in wanted.get("volume_mounts", ())
+    )
+    if shares:
+        container["volumeMounts"].append({"name": "stretto-shared", "mountPath": options.shared_path})
     if worker.cwd:
         container["workingDir"] = worker.cwd
     spec: dict[str, Any] = {
@@ -235,6 +240,9 @@ def pod_of(
     }
     if has_addresses(worker, options):
         spec |= {"hostname": pod_name(service, worker.id), "subdomain": network_name(service)}
+    if shares:
+        claim = {"claimName": options.shared_claim}
+        spec["volumes"].append({"name": "stretto-shared", "persistentVolumeClaim": claim})
     others = {
         "hostNetwork": options.host_network,
         "priorityClassName": options.priority_class,

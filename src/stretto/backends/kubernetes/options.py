@@ -1,6 +1,6 @@
 """What is said of a Kubernetes cluster for all jobs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from stretto.agent.node import MAX_LOG_BYTES
@@ -39,6 +39,12 @@ class KubernetesOptions:
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     priority_class: str = option("")  # of all our pods; "": the namespace's default
     host_network: bool = option(default=False)  # pods use the network, and the addresses, of their nodes
+    shared_claim: str = option(
+        "",
+        cli="--shared-claim",
+        help="Kubernetes only: the claim of --shared's volume, which the pods of all jobs mount there, too.",
+    )
+    shared_path: str = option("")  # where they mount it; "": the path of --shared
     grow: tuple[str, ...] = option((), cli="--grow")  # TYPE:GPUS:NODES[:LABEL=VALUE,…] that may come
     placeholder_priority_class: str = option("")  # of pods that only ask for nodes; "": the default
     placeholder_image: str = option("registry.k8s.io/pause:3.10")
@@ -73,8 +79,13 @@ class KubernetesOptions:
             raise InputError(
                 f"--backend kubernetes needs {missing.name}: install stretto[kubernetes]"
             ) from None
+        options = self
+        if self.shared_claim and not self.shared_path:
+            if site.shared is None:
+                raise InputError(f"--shared-claim {self.shared_claim}: expected --shared with the path, too")
+            options = replace(self, shared_path=str(site.shared_folder()))
         folder = site.state.absolute() / "kubernetes"
-        return await open_kubernetes(self, site.service_name, folder, site.node_addresses)
+        return await open_kubernetes(options, site.service_name, folder, site.node_addresses)
 
 
 def _toleration(text: str) -> dict[str, str]:
