@@ -76,6 +76,7 @@ class KubernetesBackend:
         self.pod_informer = Informer(api, PODS, "", self._pod_changed, options.silence_s)
         self.slots = NodeSlots(options.pools, addresses)
         self.lease = LeaderLease(api, options.namespace or namespace, service)
+        self.showing_placeholders = asyncio.Lock()
         self.placeholders = Placeholders(api, options, service, namespace, self.lease)
         self.wishes: tuple[NodeRequest, ...] | None = None  # None: this service has not asked yet
         self.began_s = time.monotonic()
@@ -453,6 +454,10 @@ class KubernetesBackend:
 
     async def _show_placeholders(self) -> None:
         """Have a placeholder for each worker that is wished for and has no room now."""
+        async with self.showing_placeholders:  # else one call creates what another has just deleted
+            await self._show_placeholders_alone()
+
+    async def _show_placeholders_alone(self) -> None:
         wishes = self.wishes
         if wishes is None and (not self.placeholders.pods or time.monotonic() - self.began_s < ADOPT_S):
             return  # those of an earlier service stay until we know what is needed
