@@ -289,6 +289,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("state", job["state"]),
         ("why", reason_in_words(job["reason"], job["evidence"])),
         ("gpus", f"{size_of(job)} {job['gpu_type']}".rstrip()),
+        ("gpus a worker", worker_sizes_in_words(job["gpus_per_worker"])),
         ("nodes", nodes),
         ("training on", str(job["training_gpus"]) if job["training_gpus"] else ""),
         (
@@ -315,6 +316,14 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("checkpoint", job["checkpoint"]),
         ("exit status", "" if job["status"] is None else str(job["status"])),
     ]
+
+
+def worker_sizes_in_words(gpus: Mapping[str, int]) -> str:
+    """One number, or one for each type; "" where each worker has one GPU."""
+    sizes = set(gpus.values())
+    if len(sizes) > 1:
+        return ", ".join(f"{size} on {gpu_type}" for gpu_type, size in gpus.items())
+    return "".join(str(size) for size in sizes if size > 1)
 
 
 def _outlook(outlook: Mapping[str, Any] | None, now: float) -> list[tuple[str, str]]:

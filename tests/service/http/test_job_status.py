@@ -9,8 +9,10 @@ import pytest
 from tests.service.http.rig import PATIENCE_S, a_rig, play
 
 from stretto.cli import jobs as command_line
+from stretto.cli.jobs import worker_sizes_in_words
 from stretto.cli.service import promise_in_words
 from stretto.service.http.schemas import Accepted, Changed, Described
+from stretto.service.state.events import NodeSeen
 from stretto.service.state.status import STATUS_KEYS
 
 A_JOB = {"text": "run: sleep 60\nname: a"}
@@ -24,10 +26,34 @@ def test_what_is_answered_of_a_job_is_what_the_document_says(tmp_path: Path) -> 
             job = (await ada.post("/api/v1/jobs", json=A_JOB)).json()["id"]
             answered = (await ada.get(f"/api/v1/jobs/{job}")).json()
         schema = document["components"]["schemas"]["Described"]
-        assert (
-            tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, "speeds", "outlook", "standing")
-        )
+        shown_here = ("gpus_per_worker", "speeds", "outlook", "standing")
+        assert tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, *shown_here)
         assert {*schema["required"]} == {*answered}
+
+    play(story)
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize(
+    ("per_worker", "by_type", "words"),
+    [
+        ("{a100: 2, rtx: 4}", {"a100": 2, "rtx": 4}, "2 on a100, 4 on rtx"),
+        ("{a100: 2}", {"a100": 2}, "2"),
+        ("2", {"a100": 2, "rtx": 2}, "2"),
+        ("1", {"a100": 1, "rtx": 1}, ""),
+    ],
+)
+def test_a_job_says_how_many_gpus_one_of_its_workers_has_on_each_type(
+    tmp_path: Path, per_worker: str, by_type: dict[str, int], words: str
+) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
+            await rig.service.record(NodeSeen("another", "rtx", 8))
+            file = f"run: x\nresources: {{gpus_per_worker: {per_worker}}}\nelastic: {{min: 4, max: 8}}"
+            job = (await ada.post("/api/v1/jobs", json={"text": file})).json()["id"]
+            sizes = (await ada.get(f"/api/v1/jobs/{job}")).json()["gpus_per_worker"]
+        assert sizes == by_type
+        assert worker_sizes_in_words(sizes) == words
 
     play(story)
 

@@ -164,8 +164,9 @@ class Outlook(Shown):
 
 @dataclass(frozen=True, kw_only=True)
 class Described(JobStatus):
-    """A job, with what policies are shown of its speed, and where the policy has put it."""
+    """A job, with its workers' size, what policies are shown of its speed, and where the policy put it."""
 
+    gpus_per_worker: dict[str, int]  # by GPU type of the cluster on which it may run
     speeds: JobSpeeds | None  # None: it has ended, or no node has been seen
     outlook: Outlook | None  # None: the policy says nothing of it
     standing: str  # among the others, in words of the policy; "": it says nothing

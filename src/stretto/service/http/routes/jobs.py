@@ -18,6 +18,7 @@ from stretto.service.http.commit import durably
 from stretto.service.http.pool_calls import read_job_file
 from stretto.service.http.problems import Json, Problem, not_found
 from stretto.service.http.sse import STREAM, After, LastId, happening, start_of, streamed
+from stretto.service.scheduling.estimates import worker_gpus_of
 from stretto.service.scheduling.job_speeds import speeds_of
 from stretto.service.service import Service, TooManyOpen, tasks_of
 from stretto.service.state.admission import check_new_priority
@@ -209,14 +210,20 @@ def _behind(service: Service, start: int | None, ended: bool, newest: bool) -> I
 
 @router.get("/{job}", response_model=schemas.Described)
 async def described(job: str, service: Asked, caller: Who) -> Response:
-    """One job, with what policies are shown of its speed, and where the policy has put it."""
+    """One job, with its workers' size, what policies are shown of its speed, and where the policy put it."""
     record = await job_of(service, caller, job)
     speeds = speeds_of(service.state, record)
     shown = service.status_of(record).to_json()
     standing = service.scheduling.standing_of(record)
     outlook = await service.outlook_of(record)
     table = None if speeds is None else speeds.to_json()
-    return Json({**shown, "speeds": table, "outlook": outlook, "standing": standing})
+    cluster, allowed = service.state.cluster, record.job.gpu_types
+    by_type = (
+        {} if cluster is None else dict(zip(cluster.type_names, worker_gpus_of(record, cluster), strict=True))
+    )
+    sizes = {gpu_type: gpus for gpu_type, gpus in by_type.items() if not allowed or gpu_type in allowed}
+    rest = {"speeds": table, "outlook": outlook, "standing": standing}
+    return Json({**shown, "gpus_per_worker": sizes, **rest})
 
 
 @router.get("/{job}/wait", response_model=JobStatus)
