@@ -35,6 +35,7 @@ def test_the_tables_can_be_made_by_name() -> None:
         *(f"lyra-table{number}" for number in (5, 6, 7, 8, 9, 10)),
         *(f"lyra-fig{number}" for number in (7, 8, 9, 10, 11, 12, 13, 14, 16)),
         "lyra-forecast",
+        "lyra-table5-percentiles",
         "lyra-reclaims",
     }
 
@@ -119,6 +120,17 @@ def test_table_7_is_about_the_jobs_that_ran_on_loan_and_the_same_jobs_without_lo
         (values["baseline, lent first", "avg_jct_s"] or 0.0)
         / (values["lyra, lent first", "avg_jct_s"] or 1.0)
     )
+
+
+def test_the_other_trace_is_calibrated_to_percentiles_and_has_rows_of_both_tables() -> None:
+    _, rows, remarks = tables.table5_percentiles(MADE)
+    values = {(row.row, row.metric): row for row in rows}
+    assert values[BASELINE, "p99_queue_s"].paper == 14_323
+    assert values["9 loaning: lyra", "usage_on_loan"].bound == "at least"
+    assert 0 < (values["9 loaning: lyra", "usage_on_loan"].ours or 0.0) <= 1
+    assert ("11 scaling: afs", "usage_on_loan") not in values
+    assert values["baseline / 9 loaning: lyra", "avg_queue_s"].paper == pytest.approx(3_072 / 2_212)
+    assert any("confirms anything" in remark for remark in remarks)
 
 
 def test_loans_are_used_more_where_fungible_jobs_go_there_first_and_most_on_demand() -> None:

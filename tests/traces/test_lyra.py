@@ -10,7 +10,7 @@ import pytest
 
 from stretto.model import Adaptivity, InputError
 from stretto.traces import Workload, make_workload
-from stretto.traces.lyra import CALIBRATED, ELASTIC_MEAN_S, ELASTIC_SHARE, Drawn, draw
+from stretto.traces.lyra import BY_PERCENTILES, CALIBRATED, ELASTIC_MEAN_S, ELASTIC_SHARE, Drawn, draw
 from stretto.traces.making import Making
 from stretto.traces.recipes import prepared
 
@@ -76,6 +76,26 @@ def test_fifo_comes_near_the_published_baseline(seed: int, starts_s: dict[int, n
         assert figures == pytest.approx([mean, median, p95], rel=0.15), name
     within_s = np.clip(15 * DAY_S - start_s, 0, jobs.duration_s)
     assert (jobs.gpus * within_s).sum() / (GPUS * 15 * DAY_S) == pytest.approx(0.72, abs=0.05)
+
+
+def test_the_other_trace_comes_near_the_percentiles_of_the_published_baseline() -> None:
+    making = Making(jobs=50_390, hours=360.0, arrivals="lyra")
+    jobs = draw(making, BY_PERCENTILES)
+    start_s = skipping_fifo_s(jobs)
+    queue_s = start_s - jobs.submitted_s
+    jct_s = queue_s + jobs.duration_s
+    published = {  # table 8
+        "queuing": ((55, 1_892, 8_357, 14_323), queue_s),
+        "completion": ((791, 29_163, 82_933, 376_513), jct_s),
+    }
+    for name, (paper_s, ours_s) in published.items():
+        factor = np.percentile(ours_s, [50, 75, 95, 99]) / paper_s
+        assert 0.7 < factor.min() <= factor.max() < 1.5, name
+    assert jct_s.mean() == pytest.approx(16_610, rel=0.05)
+    within_s = np.clip(15 * DAY_S - start_s, 0, jobs.duration_s)
+    assert (jobs.gpus * within_s).sum() / (GPUS * 15 * DAY_S) == pytest.approx(0.72, abs=0.03)
+    gpu_s = jobs.gpus * jobs.duration_s
+    assert gpu_s[jobs.elastic].sum() / gpu_s.sum() == pytest.approx(0.36, abs=0.03)
 
 
 def test_seeds_have_the_same_durations_and_sizes_in_another_order() -> None:

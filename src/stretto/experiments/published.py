@@ -38,6 +38,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", comparison.figure10, 12),
         Experiment("cornucopia-profile", "Cornucopia, section 4.3", "", parts.profile),
         Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", tables.table5, 16, "12 min"),
+        Experiment(
+            "lyra-table5-percentiles",
+            "Lyra (EuroSys 2023), tables 5 and 8, other trace",
+            "inference",
+            tables.table5_percentiles,
+            9,
+        ),
         Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", tables.table6, 6, "6 min"),
         Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", tables.table9, 5, "3 min"),
         Experiment("lyra-fig10", "Lyra (EuroSys 2023), figure 10", "inference", lending.figure10, 6, "4 min"),

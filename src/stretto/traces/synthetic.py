@@ -8,7 +8,7 @@ from stretto.model import Cluster, InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.helios_made import HOURS, SAMPLE, SATURN, VENUS, helios
-from stretto.traces.lyra import lyra, testbed
+from stretto.traces.lyra import lyra, percentiles, testbed
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
 from stretto.traces.ones import ones, ones_usual_batch
@@ -39,6 +39,11 @@ MADE: Mapping[str, MadeKind] = {
         lyra,
         Making(jobs=50_390, hours=360.0, arrivals="lyra"),
         "rigid jobs with durations, calibrated to what Lyra (EuroSys 2023) publishes of its private trace",
+    ),
+    "lyra-percentiles": MadeKind(
+        percentiles,
+        Making(jobs=50_390, hours=360.0, arrivals="lyra"),
+        "the same number of jobs, calibrated to the percentiles of Lyra's table 8 and to its table 5, row 1",
     ),
     "lyra-testbed": MadeKind(
         testbed,

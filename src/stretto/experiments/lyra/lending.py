@@ -12,6 +12,7 @@ from stretto.experiments.lyra.policies import (
     FULL_SPEED,
     IDEAL,
     LENT_FIRST,
+    ON_LOAN_USAGE,
     RIGID,
     inputs,
     known,
@@ -36,7 +37,6 @@ FIRST = "own first, lent first: where fungible jobs of one size go first; see do
 
 # Table 7: mean, median and p95 of queuing and of completion (s), of the jobs that ran on lent servers.
 TABLE_7 = {"baseline": (4573, 1283, 23351, 11547, 2122, 60170), "lyra": (1119, 274, 7256, 6887, 1373, 35776)}
-ON_LOAN_USAGE = 0.92  # of every day, at least; figure 9
 DAY_S, DAYS = 86_400.0, 15
 # Section 7.2: share of a reclaim that servers without base workers satisfy.
 FLEXIBLE = {"basic": 0.535, "ideal": 0.835}

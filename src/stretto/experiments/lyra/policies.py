@@ -18,6 +18,7 @@ RIGID = "elastic=0"  # section 7.3: without elastic scaling
 FULL_SPEED = {"sim.mixing": "1"}  # in Ideal
 LENT_FIRST = {"policy.fungible_first": "lent"}  # see docs/decisions/0006-lyra.md
 LOSS = {"sim.scaling_loss": "0.2"}  # each further worker brings a fifth less (section 7.2)
+ON_LOAN_USAGE = 0.92  # of every day, at least; section 7.3 and figure 9
 PASSING = {"policy.skip": "true", "policy.round_s": ROUND_S}  # chosen for all that go first in, first out
 FIFO = PASSING | {"place.rule": "relaxed"}  # what fits by number has a place, as under all other schemes
 BASE = {BASELINE: (Scheme("fifo", BASIC, settings=FIFO),)}

@@ -18,6 +18,8 @@ from stretto.sim import metrics
 from stretto.sim.result import Result
 
 CLUSTER = "lyra"
+TRACE = "lyra"  # made, calibrated to row 1 of table 5
+PERCENTILES_TRACE = "lyra-percentiles"  # made, calibrated to the percentiles of table 8, too
 JOBS = 50_390  # section 7.1
 SERIES = "demand_lyra_like_15d.csv"  # a public series bent to the range of Lyra's figure 1
 REPEATS = 4  # of that series: two months, beyond the last completion of any scheme
@@ -42,6 +44,7 @@ class Scheme:
     )
     share: float = 1.0  # of the servers and jobs, where all are too many
     before: str = ""  # a recipe that comes before that one
+    trace: str = TRACE
 
 
 def run_schemes(
@@ -69,7 +72,7 @@ def spec_of(request: Request, scheme: Scheme, folder: Path, seed: int) -> RunSpe
     if scheme.rule:
         settings |= {"lend.rule": scheme.rule, "lend.demand": _demand(request), "lend.repeat": str(REPEATS)}
     jobs = round(JOBS * scale)
-    trace = "lyra" if jobs == JOBS else f"lyra:jobs={jobs}"
+    trace = scheme.trace if jobs == JOBS else f"{scheme.trace}:jobs={jobs}"
     recipe = "lyra" + (f":{scheme.recipe}" if scheme.recipe else "")
     cluster = _cluster(folder, scale, scheme.stand_ins)
     trace = "@".join(filter(None, (trace, scheme.before, recipe)))
