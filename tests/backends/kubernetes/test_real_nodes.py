@@ -1,0 +1,142 @@
+"""Workers of the backend in containers of real kubelets."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.backends.kubernetes.control_plane import ControlPlane
+from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, machine_section, missing
+from tests.conformance.worlds.kubernetes import rights
+
+from stretto.backends.kubernetes.backend import open_kubernetes
+from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import Backend, WorkerStart, WorkerState
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.kubernetes,
+    pytest.mark.alone,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+
+PRODUCTS = {"r0": "NVIDIA-A100-SXM4-80GB", "r1": "Tesla-T4"}
+GPUS = 2
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodes]:
+    """Two ready nodes of two GPUs each."""
+    folder = tmp_path_factory.mktemp("real")
+    plane = ControlPlane(folder / "plane")
+    cluster = RealNodes(folder / "nodes", plane)
+    try:
+        plane.start()
+        plane.allow("stretto", rights())
+        yield cluster.start(PRODUCTS, GPUS)
+    finally:
+        cluster.close()
+        plane.close()
+    assert cluster.left() == []
+
+
+async def connect(nodes: RealNodes, folder: Path) -> Backend:
+    options = KubernetesOptions(
+        kubeconfig=str(nodes.plane.kubeconfig("stretto")),
+        image=IMAGE,
+        host_network=True,
+        python=sys.executable,
+    )
+    return await open_kubernetes(options, "real", folder)
+
+
+def worker(name: str, node: str, script: str, gpus: tuple[int, ...] = (0,)) -> WorkerStart:
+    return WorkerStart(
+        id=name,
+        job=name.partition(".")[0],
+        node=node,
+        gpus=gpus,
+        command=("/bin/sh", "-c", script),
+        env={"STRETTO_TOKEN": "t"},
+        grace_s=10,
+        asks={"kubernetes": machine_section()},
+    )
+
+
+async def until(backend: Backend, name: str, phase: str) -> WorkerState:
+    """The state of a worker, once it has reached a phase."""
+    while True:
+        for state in await backend.workers():
+            if state.id == name and state.phase == phase:
+                return state
+            assert state.id != name or state.phase != "ended", state
+        await asyncio.sleep(0.1)
+
+
+async def log_of(backend: Backend, name: str, text: str) -> None:
+    """Wait until the log of a worker has a text."""
+    while text not in (await backend.log(name)).data.decode():
+        await asyncio.sleep(0.1)
+
+
+async def test_both_nodes_are_there_with_the_gpus_of_their_types(nodes: RealNodes, tmp_path: Path) -> None:
+    backend = await connect(nodes, tmp_path)
+    try:
+        states = {state.name: state for state in await backend.nodes()}
+        gpus_of_nodes = {name: (state.gpus, state.up) for name, state in states.items()}
+        assert gpus_of_nodes == dict.fromkeys(PRODUCTS, (GPUS, True))
+        assert states["r0"].gpu_type != states["r1"].gpu_type
+    finally:
+        await backend.close()
+
+
+async def test_a_pod_on_each_node_runs_prints_and_ends_with_its_exit_status(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    backend = await connect(nodes, tmp_path)
+    try:
+        for number, node in enumerate(PRODUCTS):
+            name = f"{number + 1}.1.0"
+            await backend.start(worker(name, node, f"echo I am $STRETTO_WORKER_ID; exit {number + 3}"))
+        for number, node in enumerate(PRODUCTS):
+            name = f"{number + 1}.1.0"
+            state = await until(backend, name, "ended")
+            assert (state.node, state.status, state.signal) == (node, number + 3, None), state
+            await log_of(backend, name, f"I am {name}")
+            await backend.forget(name)
+    finally:
+        await backend.close()
+
+
+async def test_a_stop_reaches_the_command_in_its_container_as_sigterm(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    backend = await connect(nodes, tmp_path)
+    try:
+        script = "trap 'echo saved; exit 7' TERM; echo ready; while :; do sleep 0.1; done"
+        await backend.start(worker("8.1.0", "r0", script, (0, 1)))
+        await log_of(backend, "8.1.0", "ready")
+        await backend.stop("8.1.0", 10)
+        state = await until(backend, "8.1.0", "ended")
+        assert (state.status, state.stopped) == (7, True), state
+        await log_of(backend, "8.1.0", "saved")
+        await backend.forget("8.1.0")
+    finally:
+        await backend.close()
+
+
+# The last one: afterwards there are no nodes.
+async def test_nodes_that_are_closed_leave_nothing_of_a_worker_that_runs(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    backend = await connect(nodes, tmp_path)
+    try:
+        await backend.start(worker("9.1.0", "r1", "echo ready; sleep 1000"))
+        await log_of(backend, "9.1.0", "ready")
+        assert nodes.left()
+    finally:
+        await backend.close()
+    nodes.close()
+    assert nodes.left() == []
