@@ -127,13 +127,30 @@ async def test_a_stop_reaches_the_command_in_its_container_as_sigterm(
         await backend.close()
 
 
+# From here on there is one node.
+async def test_of_a_node_that_dies_nothing_is_known_and_its_gpus_stay_taken(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    backend = await connect(nodes, tmp_path)
+    try:
+        await backend.start(worker("20.1.0", "r1", "sleep 1000"))
+        await until(backend, "20.1.0", "running")
+        nodes.kill("r1")
+        state = await until(backend, "20.1.0", "unknown")
+        assert state.holds_gpus
+        up = {node.name: (node.up, node.dead) for node in await backend.nodes()}
+        assert up == {"r0": (True, False), "r1": (False, False)}
+    finally:
+        await backend.close()
+
+
 # The last one: afterwards there are no nodes.
 async def test_nodes_that_are_closed_leave_nothing_of_a_worker_that_runs(
     nodes: RealNodes, tmp_path: Path
 ) -> None:
     backend = await connect(nodes, tmp_path)
     try:
-        await backend.start(worker("9.1.0", "r1", "echo ready; sleep 1000"))
+        await backend.start(worker("9.1.0", "r0", "echo ready; sleep 1000"))
         await log_of(backend, "9.1.0", "ready")
         assert nodes.left()
     finally:
