@@ -149,3 +149,48 @@ def test_the_speeds_that_policies_are_shown_have_their_source(page: Any, running
     assert rows.first.locator("td").first.inner_text() == shown[0]["gpu_type"]
     assert rows.first.locator("td").last.inner_text() in ("measured", "fitted", "assumed")
     assert fits(page)
+
+
+def test_shares_and_usage_are_shown_by_queue_and_user(page: Any, running: Running) -> None:
+    page.goto("/people")
+    page.get_by_role("heading", name="Shares").wait_for()
+    page.locator("section[aria-labelledby=shares] tbody tr").first.wait_for()
+    with running.client() as client:
+        names = [row["name"] for row in client.shares()["shares"]]
+        (user,) = [row["user"] for row in client.usage()]
+    shown = page.locator("section[aria-labelledby=shares] tbody th").all_inner_texts()
+    assert [text.split()[0] for text in shown] == names
+    page.locator("section[aria-labelledby=usage] tbody th", has_text=user).wait_for()
+    assert fits(page)
+
+
+def test_decisions_say_why_and_what_changed_and_lead_to_the_jobs(page: Any, running: Running) -> None:
+    page.goto("/decisions")
+    page.get_by_role("heading", name="Decisions").wait_for()
+    started = page.locator("details", has_text="start").last
+    started.locator("summary").click()
+    started.get_by_role("link").first.click()
+    page.get_by_role("heading", name="train-").wait_for()
+    assert "/jobs/" in page.url
+    page.go_back()
+    page.get_by_role("heading", name="Prices").wait_for()
+    assert fits(page)
+
+
+def test_a_job_that_waits_says_when_it_is_foreseen_to_start_and_what_would_start_it(
+    page: Any, running: Running
+) -> None:
+    with running.client() as client:
+        large = "{name: too-many, model: resnet18, run: 'true', resources: {accelerators: 'a100:8'}}"
+        names = [str(client.submit(large)["id"]) for _ in range(2)]
+        try:
+            until(lambda: any(client.describe(each)["gpus"] for each in names), what="one of them runs")
+            (name,) = [each for each in names if not client.describe(each)["gpus"]]
+            page.goto(f"/jobs/{name}")
+            page.get_by_role("heading", name="Why it waits").wait_for()
+            page.get_by_text(f"stretto explain {name}").wait_for()
+            assert fits(page)
+        finally:
+            for each in names:
+                client.change(each, "cancel")
+                client.wait(each)

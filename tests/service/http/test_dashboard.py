@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.sqlite, pytest.mark.sockets]
 ORIGIN = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
 ELSEWHERE = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}
 ARRAY = "{run: 'true', name: swept, array: 1-3}"
-PATHS = ("/", "/queue", "/login", "/jobs/12")
+PATHS = ("/", "/queue", "/people", "/decisions", "/login", "/jobs/12")
 
 
 def played(path: Path, story: Callable[[Rig], Awaitable[None]]) -> None:

@@ -19,7 +19,8 @@ from stretto.service.service import Service
 from stretto.service.state.records import JobRecord, Token
 
 OPEN = frozenset({"/healthz", "/readyz", "/version"})  # probes have no tokens
-PAGES = frozenset({"/", "/queue", "/login", "/logout"})  # of the dashboard: without any data
+# Of the dashboard: without any data.
+PAGES = frozenset({"/", "/queue", "/people", "/decisions", "/login", "/logout"})
 PAGES_BELOW = ("/static/", "/jobs/")
 CHANNEL = "/api/v1/worker/"  # opened by the tokens of jobs, and by nothing else
 USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")

@@ -63,6 +63,8 @@ def _page() -> tuple[bytes, dict[str, str]]:
 
 @pages.get("/")
 @pages.get("/queue")
+@pages.get("/people")
+@pages.get("/decisions")
 @pages.get("/login")
 @pages.get("/jobs/{job}")
 async def page() -> Response:

@@ -5,8 +5,10 @@ import { call, connect, disconnect, head, link, who } from "./data.js";
 import { Cluster } from "./cluster.js";
 import { Queue } from "./queue.js";
 import { Job } from "./job.js";
+import { People } from "./people.js";
+import { Decisions } from "./decisions.js";
 
-const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue]];
+const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue], ["/people", "People", People], ["/decisions", "Decisions", Decisions]];
 
 function App() {
   const [path, setPath] = useState(location.pathname);

@@ -1,6 +1,6 @@
 // One job: what it has, what it has done, what it says, and what may be done about it.
 
-import { html, useSignals, useEffect, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
+import { html, useSignals, useEffect, usePolled, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
 import { call, head, jobs, nodes, nowS, who } from "./data.js";
 import { UNLIMITED, clock, duration, number, percent, size } from "./format.js";
 
@@ -44,12 +44,30 @@ export function Job({ id }) {
       ${job.preempted && html`<${Fact} name="Preempted">${job.preempted}<//>`}
       ${Object.entries(job.progress ?? {}).slice(0, 6).map(([key, value]) => html`<${Fact} key=${key} name=${key}>${typeof value === "number" ? Number(value.toPrecision(5)) : String(value)}<//>`)}
     </dl>
+    ${job.ended_s === null && !job.gpus && html`<${Why} id=${id} />`}
     ${speeds && html`<${Speeds} speeds=${speeds} />`}
     <${Log} id=${id} isOver=${LAST.has(job.state)} />
     <${Events} id=${id} />`;
 }
 
 const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
+
+/** Why a job waits: when it is foreseen to start, what would start it now, and which jobs hold what it waits for. */
+function Why({ id }) {
+  const [known] = useSignals(head);
+  const [why] = usePolled(`/api/v1/jobs/${encodeURIComponent(id)}/explain`, 15);
+  if (!why || !known || why.gpus) return null;
+  const at = (unixSeconds) => duration(unixSeconds - (known.unix_s + (nowS() - known.now_s)));
+  const { start, starts_as: first } = why;
+  const foreseen = why.never ? "It never starts as things stand."
+    : start?.middle ? `It is foreseen to start ${start.middle - known.unix_s < 2 ? "soon" : `in ${at(start.middle)}`}${start.low !== start.high ? ` (${at(start.low)} to ${at(start.high)})` : ""}${first ? `, on ${first.gpus} ${first.gpu_type}` : ""}.`
+      : "Nobody can say yet when it starts.";
+  return html`<section aria-labelledby="why"><h3 id="why">Why it waits <code class="quiet">stretto explain ${id}</code></h3>
+    <p>${foreseen}</p>
+    ${why.changes?.length > 0 && html`<p>It would start now ${why.changes.map((each) => `${each.change} (${each.gpus} ${each.gpu_type})`).join("; or ")}.</p>`}
+    ${why.holders?.length > 0 && html`<p>What it waits for is held by ${why.holders.slice(0, 8).map((each, index) => html`${index ? ", " : ""}<${Link} key=${each.id} href=${`/jobs/${each.id}`}>${each.name}<//> <span class="quiet">${each.gpus} ${each.gpu_type}</span>`)}${why.holders.length > 8 ? " and others" : ""}.</p>`}
+  </section>`;
+}
 
 /** The table of speeds that policies read: how each was come by, and how sure it is. */
 function Speeds({ speeds }) {

@@ -3,6 +3,7 @@
 import { h, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals-core";
+import { call } from "./data.js";
 import htm from "htm";
 
 export const html = htm.bind(h);
@@ -31,6 +32,20 @@ export function useTick(seconds) {
     const timer = setInterval(() => draw((n) => n + 1), seconds * 1000);
     return () => clearInterval(timer);
   }, [seconds]);
+}
+
+/** What a path of the API answers, asked again every so many seconds while the page is in sight: [answer, error]. */
+export function usePolled(path, seconds) {
+  const [shown, setShown] = useState([null, ""]);
+  useEffect(() => {
+    let isHere = true;
+    const ask = () => document.hidden || call("GET", path).then(
+      (answer) => isHere && setShown([answer, ""]), (wrong) => isHere && setShown(([last]) => [last, last ? "" : wrong.message]));
+    ask();
+    const timer = setInterval(ask, seconds * 1000);
+    return () => { isHere = false; clearInterval(timer); };
+  }, [path, seconds]);
+  return shown;
 }
 
 // ── where we are: the path is the page, the query what of it is shown ───────────────────────────────

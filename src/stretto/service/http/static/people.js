@@ -1,0 +1,42 @@
+// Queues and users: what each is entitled to, holds, has borrowed and has had.
+
+import { html, usePolled, Empty } from "./view.js";
+import { number } from "./format.js";
+
+const EVERY_S = 5;
+
+export function People() {
+  const [shares, sharesError] = usePolled("/api/v1/shares", EVERY_S);
+  const [usage, usageError] = usePolled("/api/v1/usage?by=user", EVERY_S);
+  if (sharesError || usageError) return html`<${Empty}>${sharesError || usageError}<//>`;
+  if (!shares || !usage) return html`<${Empty}>Looking at shares and usage…<//>`;
+  return html`
+    <section aria-labelledby="shares"><h2 id="shares">Shares <code class="quiet">stretto shares</code></h2>
+      <p class="quiet">${shares.orders_jobs ? "Among jobs of one priority, those come first whose queue and user have had the least for their share."
+        : "The policy orders jobs by itself; shares are shown, and order nothing."}</p>
+      ${shares.shares.length ? html`<${Shares} rows=${shares.shares} />` : html`<${Empty} command="stretto shares set-user USER SHARES">Nobody has used anything yet.<//>`}
+    </section>
+    <section aria-labelledby="usage"><h2 id="usage">Usage <code class="quiet">stretto usage</code></h2>
+      ${usage.usage.length ? html`<${Usage} rows=${usage.usage} />` : html`<${Empty}>No job has held a GPU yet.<//>`}
+    </section>`;
+}
+
+/** A tree: each row is followed by those below it. */
+function Shares({ rows }) {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="shares"><table><thead><tr><th scope="col">Queue or user</th><th scope="col" class="number">Shares</th>
+    <th scope="col" class="number">Entitled to</th><th scope="col" class="number">Holds</th><th scope="col" class="number">Borrowed</th><th scope="col" class="number">Quota</th><th scope="col" class="number">Has had</th><th scope="col">Comes first</th></tr></thead>
+    <tbody>${rows.map((row) => html`<tr key=${[...row.queues, row.name].join("/")}>
+      <th scope="row"><span class=${`level-${Math.min(row.queues.length, 4)}`}>${row.name || "no name"} <span class="quiet">${row.kind}</span></span></th>
+      <td class="number">${number(row.shares)}</td><td class="number">${number(row.entitled_gpus)} GPUs</td><td class="number">${row.held_gpus}</td>
+      <td class="number">${row.borrowed_gpus ? number(row.borrowed_gpus) : "–"}</td><td class="number">${row.quota_gpus ?? "–"}</td>
+      <td class="number">${number(row.usage_gpu_hours)} GPU-h</td>
+      <td><meter min="0" max="1" value=${row.factor} aria-label="how far ahead it is in line"></meter></td></tr>`)}</tbody></table></div>`;
+}
+
+function Usage({ rows }) {
+  const sorted = [...rows].sort((a, b) => b.gpu_hours - a.gpu_hours);
+  const most = Math.max(...sorted.map((row) => row.gpu_hours), 1e-9);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="usage"><table><thead><tr><th scope="col">User</th><th scope="col" class="number">Jobs</th><th scope="col" class="number">GPUs now</th><th scope="col" class="number">GPU-hours</th><th scope="col">Of the most</th></tr></thead>
+    <tbody>${sorted.map((row) => html`<tr key=${row.user}><th scope="row">${row.user || "no name"}</th><td class="number">${row.jobs.toLocaleString("en")}</td><td class="number">${row.gpus}</td>
+      <td class="number">${number(row.gpu_hours)}</td><td><meter min="0" max=${most} value=${row.gpu_hours} aria-label="of the most"></meter></td></tr>`)}</tbody></table></div>`;
+}
