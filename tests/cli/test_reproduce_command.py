@@ -15,7 +15,8 @@ from stretto.experiments.spec import RunSpec, run_spec
 
 from .ran import Stretto
 
-SHAPE = ["name", "paper", "inputs", "rows", "verdict", "shown", "notes", "wall_s", "simulations", "kept"]
+SHAPE = ["name", "paper", "inputs", "rows", "verdict", "shown", "notes", "wall_s", "simulations"]
+SHAPE += ["simulated_s", "kept", "scale", "made_on"]
 NAMES = ("sia-table3", "sia-table4", "sia-fairness", "sia-scaling")
 
 

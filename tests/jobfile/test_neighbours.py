@@ -458,3 +458,16 @@ def test_a_manifest_is_refused(text: str, said: str) -> None:
         read_submission(text, where="job.yaml")
     assert said in str(refused.value)
     assert str(refused.value).startswith("job.yaml")
+
+
+@pytest.mark.parametrize("image", ["[]", "{a: b}", "[pytorch]"])
+def test_an_image_that_is_no_text_is_refused_in_one_line(image: str) -> None:
+    text = f"""\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {{name: m}}
+spec: {{trainer: {{image: {image}, command: [python, t.py]}}}}
+"""
+    with pytest.raises(InputError, match=r"kubernetes\.image must be a text, got") as wrong:
+        read_submission(text)
+    assert "\n" not in str(wrong.value)

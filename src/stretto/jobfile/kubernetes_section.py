@@ -48,6 +48,8 @@ def check_kubernetes(values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         name = f"kubernetes.{key}"
         if key in TEXTS:
+            if not isinstance(value, str):
+                raise wrong(name, "a text", value)
             check_line(name, value)
             if key != "image" and not NAME.fullmatch(value):
                 raise wrong(name, "a name of Kubernetes: small letters, digits and '-'", value)
