@@ -182,36 +182,6 @@ def pod_of(
     "" where it is the worker's word for it.
     """
     wanted = wanted_of(worker)
-    limits: dict[str, str] = {resource: str(len(worker.gpus))} if worker.gpus else {}
-    requests = {}
-    if worker.cpus:
-        requests["cpu"] = millicores(worker.cpus)
-    if worker.memory_gb:
-        requests["memory"] = limits["memory"] = mebibytes(worker.memory_gb)
-    container: dict[str, Any] = {
-        "name": CONTAINER,
-        "image": image_of(worker, options),
-        "command": [options.python, "-E", "-S", f"{CODE}/pod_supervisor.py", RUN, f"{INFO}/orders"],
-        "env": _environment(worker, service, namespace if has_addresses(worker, options) else ""),
-        "envFrom": list(wanted.get("env_from", ())),
-        "resources": {"limits": limits, "requests": {**limits, **requests}},
-        "terminationMessagePolicy": "File",
-        "volumeMounts": [
-            {"name": "stretto-code", "mountPath": CODE, "readOnly": True},
-            {"name": "stretto-info", "mountPath": INFO, "readOnly": True},
-            {"name": "stretto-run", "mountPath": RUN},
-            *wanted.get("volume_mounts", ()),
-        ],
-    }
-    if not any(mount.get("mountPath") == SHARED_MEMORY for mount in wanted.get("volume_mounts", ())):
-        container["volumeMounts"].append({"name": "stretto-shm", "mountPath": SHARED_MEMORY})
-    shares = bool(options.shared_claim) and not any(
-        mount.get("mountPath") == options.shared_path for mount in wanted.get("volume_mounts", ())
-    )
-    if shares:
-        container["volumeMounts"].append({"name": "stretto-shared", "mountPath": options.shared_path})
-    if worker.cwd:
-        container["workingDir"] = worker.cwd
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "affinity": {"nodeAffinity": _on(machine or worker.node)},
@@ -219,30 +189,11 @@ def pod_of(
         "terminationGracePeriodSeconds": max(int(worker.grace_s), 1),
         "enableServiceLinks": False,
         "automountServiceAccountToken": bool(wanted.get("service_account")),
-        "containers": [container],
-        "volumes": [
-            {"name": "stretto-code", "configMap": {"name": code_map(namespace)["metadata"]["name"]}},
-            {"name": "stretto-run", "emptyDir": {}},
-            {"name": "stretto-shm", "emptyDir": {"medium": "Memory"}},
-            {
-                "name": "stretto-info",
-                "downwardAPI": {
-                    "items": [
-                        {
-                            "path": "orders",
-                            "fieldRef": {"fieldPath": f"metadata.annotations['{ORDERS}']"},
-                        }
-                    ]
-                },
-            },
-            *wanted.get("volumes", ()),
-        ],
+        "containers": [_container(worker, options, service, namespace, resource)],
+        "volumes": _volumes(worker, options, namespace),
     }
     if has_addresses(worker, options):
         spec |= {"hostname": pod_name(service, worker.id), "subdomain": network_name(service)}
-    if shares:
-        claim = {"claimName": options.shared_claim}
-        spec["volumes"].append({"name": "stretto-shared", "persistentVolumeClaim": claim})
     others = {
         "hostNetwork": options.host_network,
         "priorityClassName": options.priority_class,
@@ -269,6 +220,67 @@ def pod_of(
         },
         "spec": merged(spec, wanted.get("pod", {})),
     }
+
+
+def _container(
+    worker: WorkerStart, options: KubernetesOptions, service: str, namespace: str, resource: str
+) -> dict[str, Any]:
+    """The one container: our supervisor, which runs the worker's command."""
+    wanted = wanted_of(worker)
+    limits: dict[str, str] = {resource: str(len(worker.gpus))} if worker.gpus else {}
+    requests = {}
+    if worker.cpus:
+        requests["cpu"] = millicores(worker.cpus)
+    if worker.memory_gb:
+        requests["memory"] = limits["memory"] = mebibytes(worker.memory_gb)
+    mounts = [
+        {"name": "stretto-code", "mountPath": CODE, "readOnly": True},
+        {"name": "stretto-info", "mountPath": INFO, "readOnly": True},
+        {"name": "stretto-run", "mountPath": RUN},
+        *wanted.get("volume_mounts", ()),
+    ]
+    if not _mounts_at(worker, SHARED_MEMORY):
+        mounts.append({"name": "stretto-shm", "mountPath": SHARED_MEMORY})
+    if _shares_claim(worker, options):
+        mounts.append({"name": "stretto-shared", "mountPath": options.shared_path})
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": image_of(worker, options),
+        "command": [options.python, "-E", "-S", f"{CODE}/pod_supervisor.py", RUN, f"{INFO}/orders"],
+        "env": _environment(worker, service, namespace if has_addresses(worker, options) else ""),
+        "envFrom": list(wanted.get("env_from", ())),
+        "resources": {"limits": limits, "requests": {**limits, **requests}},
+        "terminationMessagePolicy": "File",
+        "volumeMounts": mounts,
+    }
+    return container | ({"workingDir": worker.cwd} if worker.cwd else {})
+
+
+def _volumes(worker: WorkerStart, options: KubernetesOptions, namespace: str) -> list[dict[str, Any]]:
+    """What the container mounts: ours, and those of the job file."""
+    # The supervisor reads its orders from an annotation, which its kubelet shows it as a file.
+    orders = {"path": "orders", "fieldRef": {"fieldPath": f"metadata.annotations['{ORDERS}']"}}
+    volumes: list[dict[str, Any]] = [
+        {"name": "stretto-code", "configMap": {"name": code_map(namespace)["metadata"]["name"]}},
+        {"name": "stretto-run", "emptyDir": {}},
+        {"name": "stretto-shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "stretto-info", "downwardAPI": {"items": [orders]}},
+        *wanted_of(worker).get("volumes", ()),
+    ]
+    if _shares_claim(worker, options):
+        claim = {"claimName": options.shared_claim}
+        volumes.append({"name": "stretto-shared", "persistentVolumeClaim": claim})
+    return volumes
+
+
+def _shares_claim(worker: WorkerStart, options: KubernetesOptions) -> bool:
+    """Whether the service's volume is mounted: nothing else of the job file is in its place."""
+    return bool(options.shared_claim) and not _mounts_at(worker, options.shared_path)
+
+
+def _mounts_at(worker: WorkerStart, path: str) -> bool:
+    """Whether the job file itself mounts something there."""
+    return any(mount.get("mountPath") == path for mount in wanted_of(worker).get("volume_mounts", ()))
 
 
 def request_digest(worker: WorkerStart) -> str:
