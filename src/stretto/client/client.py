@@ -16,7 +16,7 @@ import httpx
 
 from stretto.client import patience
 from stretto.client.patience import Outage
-from stretto.model.errors import InputError, StrettoError
+from stretto.model.errors import InputError, KeyTaken, StrettoError
 
 USUAL_URL = "http://127.0.0.1:8700"
 ANSWER_S = 70.0  # longer than any wait that we ask for
@@ -426,10 +426,14 @@ def token_in(file: Path, option: str) -> str:
 
 
 def _error_of(answer: httpx.Response) -> StrettoError:
+    job = ""
     try:
-        detail = str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
+        problem = answer.json()
+        detail, job = str(problem["detail"]), str(problem.get("job", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
         detail = answer.text[:200]
+    if job and answer.status_code == 422:
+        return KeyTaken(detail, job)
     if answer.status_code in (400, 404, 409, 413, 422):
         return InputError(detail)
     if answer.status_code == 401:

@@ -2,6 +2,7 @@
 
 StrettoError
 ├── InputError      what a person gave us is wrong; one line, exit status 2
+│   └── KeyTaken    an idempotency key belongs to another job, which it names
 ├── BadPlan         a plan breaks a promise: a GPU given twice, a job outside its range
 ├── NotDeclared     a policy read a column of a view that it did not declare
 ├── RunFailed       one simulation of a comparison failed (experiments)
@@ -24,6 +25,14 @@ class InputError(StrettoError):
     """A file, option or value from outside is wrong; the message names it and what was expected."""
 
     exit_status = 2
+
+
+class KeyTaken(InputError):
+    """An idempotency key was used before, for another job file: `job` is the id of that job."""
+
+    def __init__(self, message: str, job: str) -> None:
+        super().__init__(message)
+        self.job = job
 
 
 class BadPlan(StrettoError):

@@ -12,6 +12,7 @@ from stretto.backends.protocol import Backend, Validates
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
 from stretto.model import InputError, PromisesDeadlines, Snapshot, Trigger
+from stretto.model.errors import KeyTaken
 from stretto.service import control_loop
 from stretto.service.autoscaling import WAITS, Autoscaler
 from stretto.service.eventlog.archive import Archive
@@ -266,7 +267,8 @@ class Service:
             indices = tuple(task.index for task in tasks if task.index is not None)
             was = replace(was, array=Array(indices, before.max_parallel))
         if was != (spec if spec.queue else replace(spec, queue=was.queue)):
-            raise InputError(f"idempotency key {before.key!r} was used before, for another job: {before.id}")
+            line = f"idempotency key {before.key!r} was used before, for another job: {before.id}"
+            raise KeyTaken(line, before.id)
         return Accepted([task.id for task in tasks], again=True)
 
     def _check_open(self, spec: JobSpec, user: str) -> None:

@@ -121,6 +121,7 @@ def test_a_key_of_a_job_that_has_left_still_gives_that_job(tmp_path: Path) -> No
                 422,
                 "idempotency key 'once' was used before, "[:40],
             )
+            assert other.json()["job"] in names
             assert (await bob.post("/api/v1/jobs", json=ARRAY, headers=key)).status_code == 201
 
     play(story)

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from stretto.model import InputError
+from stretto.model.errors import KeyTaken
 from stretto.service.eventlog import StoreError
 from stretto.service.state.admission import NotPermitted
 
@@ -55,8 +56,14 @@ def not_found(what: str, name: str, refusal: str = "") -> Problem:
     return Problem(HTTPStatus.NOT_FOUND, f"no {what} {name[:80]!r}{hint}", refusal=refusal)
 
 
-def answer(status: int, detail: str, headers: Mapping[str, str] | None = None, request_id: str = "") -> Json:
-    """The response that says so."""
+def answer(
+    status: int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    request_id: str = "",
+    job: str = "",
+) -> Json:
+    """The response that says so. job: the id of one that stands in the way."""
     problem = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -65,6 +72,8 @@ def answer(status: int, detail: str, headers: Mapping[str, str] | None = None, r
     }
     if request_id:
         problem["request_id"] = request_id
+    if job:
+        problem["job"] = job
     return Json(problem, status_code=status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
@@ -89,6 +98,11 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def wrong_input(request: Request, error: InputError) -> Json:
         return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+
+    @app.exception_handler(KeyTaken)
+    async def key_taken(request: Request, error: KeyTaken) -> Json:
+        request_id = getattr(request.state, "request_id", "")
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), None, request_id, error.job)
 
     @app.exception_handler(NotPermitted)
     async def not_permitted(request: Request, error: NotPermitted) -> Json:

@@ -149,6 +149,7 @@ class ProblemShown(BaseModel):
     status: int
     detail: str
     request_id: str = ""
+    job: str = ""  # that an idempotency key belongs to, where it was used for another job file
 
 
 class Outlook(Shown):
