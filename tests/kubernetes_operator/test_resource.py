@@ -88,13 +88,22 @@ def test_the_digest_is_of_what_cannot_change() -> None:
         a_resource({"run": "x", "suspend": True, "elastic": {"min": 2, "max": 4}})
     )
     assert digest_of(first) != digest_of(a_resource({"run": "y"}))
+    assert digest_of(first) != digest_of(a_resource({"run": "x"})), "the job stays elastic"
+    assert digest_of(first) != digest_of(a_resource({"run": "x", "elastic": {"sizes": [1, 2]}}))
 
 
 @pytest.mark.parametrize(
     ("elastic", "bounds"),
-    [({"min": 2, "max": 4}, (2, 4)), ({"max": 4}, None), (None, None), ({"sizes": [1, 2]}, None)],
+    [
+        ({"min": 2, "max": 4}, (2, 4)),
+        ({"max": 4}, (1, 4)),
+        ({"min": 2}, (2, None)),
+        ({}, (1, None)),
+        (None, None),
+        ({"sizes": [1, 2]}, None),
+    ],
 )
-def test_bounds_are_those_that_a_spec_says(elastic: Any, bounds: tuple[int, int] | None) -> None:
+def test_bounds_are_those_that_a_spec_says(elastic: Any, bounds: tuple[int, int | None] | None) -> None:
     assert bounds_of(a_resource({"run": "x", "elastic": elastic})) == bounds
     with pytest.raises(InputError, match="expected min from 1 to max, got 5 and 4"):
         bounds_of(a_resource({"run": "x", "elastic": {"min": 5, "max": 4}}))

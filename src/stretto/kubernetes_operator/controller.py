@@ -19,6 +19,8 @@ from stretto.backends.kubernetes.api import Api, Refusal
 from stretto.backends.kubernetes.informer import Informer, Key, key_of
 from stretto.backends.protocol import BackendUnreachable
 from stretto.client import Client, ServiceError
+from stretto.client.client import Refused
+from stretto.jobfile.parts import MOST_GPUS
 from stretto.kubernetes_operator.resource import (
     ELASTIC_JOBS,
     FINALIZER,
@@ -31,12 +33,13 @@ from stretto.kubernetes_operator.resource import (
     job_file_of,
 )
 from stretto.kubernetes_operator.status import ENDED, Finding, camel, status_of
-from stretto.model.errors import InputError
+from stretto.model.errors import InputError, KeyTaken
 
 RETRY_S = 2.0  # after a failure of the service or of the API server; chosen
 REFRESH_S = 20.0  # between looks at reasons, which change without an event; chosen
 ANSWER_S, SILENCE_S = 15.0, 60.0  # of the service, which says something on its stream every 15 s; chosen
 AT_ONCE = 8  # resources that are reconciled side by side; chosen
+SPEC_NOT_KNOWN = "unknown"  # in place of a digest: no resource has it
 WARNINGS = frozenset({"FAILED", "TIMEOUT", "NODE_FAIL", "REFUSED"})
 
 log = logging.getLogger(__name__)
@@ -161,18 +164,20 @@ class Operator:
     async def _found(self, resource: ElasticJob) -> Finding:
         """The job of a resource as it stands, once what the spec asks for is done."""
         spec_digest = str(resource.status.get("specDigest", "")) or digest_of(resource)
+        is_new = resource.metadata.generation != resource.status.get("observedGeneration")
         if not (job_id := resource.status.get("job")):
             try:
-                text = job_file_of(resource)
-                submitted = await asyncio.to_thread(self.service.submit, text, resource.key)
+                return Finding(await self._submit(job_file_of(resource), resource.key), digest_of(resource))
+            except KeyTaken as taken:
+                # It was submitted, nothing was written down, and the spec has changed since.
+                job_id, spec_digest, is_new = taken.job, SPEC_NOT_KNOWN, True
             except InputError as wrong:
                 return Finding(None, digest_of(resource), refused=str(wrong))
-            return Finding(submitted, digest_of(resource))
         job = await self._described(str(job_id))
         if job is None:  # it ended, and its retention is over
             return Finding(_last_shown(resource), spec_digest)
         stale = ""
-        if resource.metadata.generation != resource.status.get("observedGeneration"):
+        if is_new:
             try:
                 await self._carry_out(resource, job)
             except InputError as wrong:
@@ -184,10 +189,19 @@ class Operator:
             stale = "a job that was submitted keeps its file: delete the resource and create another one"
         return Finding(job, spec_digest, stale=stale)
 
+    async def _submit(self, text: str, key: str) -> dict[str, Any]:
+        """Submit a job file; the job. Raises InputError for what is wrong with the file alone."""
+        try:
+            return await asyncio.to_thread(self.service.submit, text, key)
+        except Refused as refusal:
+            raise ServiceError(str(refusal)) from None  # our token is no fault of the resource
+
     async def _described(self, job_id: str) -> dict[str, Any] | None:
         """A job; None where the service does not know it any more."""
         try:
             return await asyncio.to_thread(self.service.describe, job_id)
+        except Refused as refusal:
+            raise ServiceError(str(refusal)) from None  # says nothing of the job: it may well run
         except InputError:
             return None
 
@@ -199,9 +213,12 @@ class Operator:
         is_held = job["reason"] == "HELD" or job["state"] == "SUSPENDED"
         if resource.is_suspended != is_held:
             await asyncio.to_thread(change, name, "hold" if resource.is_suspended else "release")
-        bounds = bounds_of(resource)
-        if bounds is not None and bounds != (job["gpus_min"], job["gpus_max"]):
-            await asyncio.to_thread(change, name, "scale", min_gpus=bounds[0], max_gpus=bounds[1])
+        if (bounds := bounds_of(resource)) is not None:
+            each = max(job["gpus_per_worker"].values(), default=1)
+            fewest = -(-bounds[0] // each) * each  # in whole workers, as at its submission
+            most = MOST_GPUS if bounds[1] is None else bounds[1]
+            if (fewest, most) != (job["gpus_min"], min(job["gpus_max"], MOST_GPUS)):
+                await asyncio.to_thread(change, name, "scale", min_gpus=fewest, max_gpus=most)
         priority = resource.spec.get("priority")
         if isinstance(priority, int) and priority != job["priority"]:
             await asyncio.to_thread(change, name, "priority", priority=priority)
@@ -213,9 +230,12 @@ class Operator:
         job_id = resource.status.get("job")
         if not job_id and not _condition(resource, "Accepted", "False"):
             # It may have been submitted, with an answer that was lost: the same key finds that job.
-            with contextlib.suppress(InputError):
-                text = job_file_of(resource)
-                job_id = (await asyncio.to_thread(self.service.submit, text, resource.key))["id"]
+            try:
+                job_id = (await self._submit(job_file_of(resource), resource.key))["id"]
+            except KeyTaken as taken:
+                job_id = taken.job
+            except InputError:  # then there is none
+                pass
         job = await self._described(str(job_id)) if job_id else None
         if job is not None and job["ended_s"] is None:
             self._of_job[str(job["id"])] = key_of(resource)

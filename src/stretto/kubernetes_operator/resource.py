@@ -61,18 +61,24 @@ def job_file_of(resource: ElasticJob) -> str:
 def digest_of(resource: ElasticJob) -> str:
     """Of everything in the spec that a running job cannot change."""
     fixed = {key: value for key, value in resource.spec.items() if key not in MUTABLE}
+    elastic = resource.spec.get("elastic")
+    if isinstance(elastic, Mapping):
+        fixed["elastic"] = {"sizes": elastic.get("sizes")}  # bounds may change, a list of sizes may not
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def bounds_of(resource: ElasticJob) -> tuple[int, int] | None:
-    """(fewest, most) GPUs that the spec allows; None where it does not say both, or lists sizes.
+def bounds_of(resource: ElasticJob) -> tuple[int, int | None] | None:
+    """(fewest, most) GPUs that the spec allows; None where its job is rigid, or its sizes are listed.
 
+    Fewest is 1 where the spec does not say it, as in a job file; most is None where there is no upper bound.
     Raises InputError for bounds that contradict each other.
     """
-    elastic = resource.spec.get("elastic") or {}
-    if not isinstance(elastic, Mapping) or "sizes" in elastic or not {"min", "max"} <= elastic.keys():
+    elastic = resource.spec.get("elastic")
+    if not isinstance(elastic, Mapping) or "sizes" in elastic:
         return None
-    fewest, most = elastic["min"], elastic["max"]
-    if not (isinstance(fewest, int) and isinstance(most, int) and 1 <= fewest <= most):
+    fewest, most = elastic.get("min", 1), elastic.get("max")
+    if not (isinstance(fewest, int) and fewest >= 1) or not (
+        most is None or (isinstance(most, int) and fewest <= most)
+    ):
         raise InputError(f"spec.elastic: expected min from 1 to max, got {fewest!r} and {most!r}")
     return fewest, most
