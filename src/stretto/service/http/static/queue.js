@@ -24,7 +24,7 @@ export function Queue() {
     rows.push({ job, place });
   }
   return html`
-    ${bounds.length > 0 && html`<section aria-labelledby="queues"><h2 id="queues">Queues</h2><ul class="cards">${bounds.map((each) => html`<${QueueCard} key=${each.name} queue=${each} isChosen=${each.name === queue} />`)}</ul></section>`}
+    ${bounds.length > 0 && html`<section aria-labelledby="queues"><h2 id="queues">Queues</h2><ul class="cards">${bounds.map((each) => html`<${QueueCard} key=${each.name} queue=${each} isChosen=${Boolean(queue) && each.name === queue} />`)}</ul></section>`}
     <section aria-labelledby="jobs"><h2 id="jobs">Jobs <span class="quiet">${rows.length.toLocaleString("en")}</span></h2>
       <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
         <label class="sr" for="find">Find jobs</label>
