@@ -14,7 +14,7 @@ from tests.service.running import Running
 from stretto.backends.kubernetes.api import Api
 from stretto.client import Client
 from stretto.kubernetes_operator.controller import Operator
-from stretto.kubernetes_operator.resource import FINALIZER, PLURAL
+from stretto.kubernetes_operator.elastic_job import FINALIZER, PLURAL
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 

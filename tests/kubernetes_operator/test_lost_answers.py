@@ -11,7 +11,7 @@ from stretto.backends.protocol import BackendUnreachable
 from stretto.client import ServiceError
 from stretto.client.client import Refused
 from stretto.kubernetes_operator.controller import Operator
-from stretto.kubernetes_operator.resource import FINALIZER, ElasticJob
+from stretto.kubernetes_operator.elastic_job import FINALIZER, ElasticJob
 from stretto.model.errors import InputError, KeyTaken
 
 KEY = ("team-a", "train")
@@ -25,6 +25,7 @@ class OneService:
         self.text = ""
         self.gpus_per_worker = 1
         self.does_refuse_token = False
+        self.does_know_nothing = False
 
     def submit(self, text: str, key: str) -> dict[str, Any]:
         if self.does_refuse_token:
@@ -56,6 +57,8 @@ class OneService:
     def describe(self, job: str) -> dict[str, Any]:
         if self.does_refuse_token:
             raise Refused("unknown token")
+        if self.does_know_nothing:
+            raise InputError(f"no job {job!r}")
         return self.job
 
     def change(self, job: str, verb: str, **values: Any) -> None:
@@ -160,6 +163,19 @@ def test_a_token_that_is_refused_says_nothing_of_a_job() -> None:
     resource.look()
     assert service.job["state"] == "CANCELLED"
     assert resource.finalizers == []
+
+
+def test_a_job_that_the_service_does_not_know_is_lost_and_not_said_to_be_cancelled() -> None:
+    service = OneService()
+    resource = OneResource(service, {"run": "x"})
+    resource.look()
+    service.does_know_nothing = True
+    resource.look()
+    assert (resource.item["status"]["state"], resource.condition("Failed")) == ("LOST", "False")
+    assert "knows no job 7" in resource.item["status"]["message"]
+    service.does_know_nothing = False
+    resource.look()
+    assert resource.item["status"]["state"] == "RUNNING"
 
 
 def test_a_token_that_is_refused_does_not_make_a_spec_invalid() -> None:

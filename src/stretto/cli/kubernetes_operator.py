@@ -52,7 +52,7 @@ async def _operate(kubeconfig: str, context: str, namespace: str, url: str, toke
     from stretto.backends.protocol import BackendUnreachable
     from stretto.client import Client
     from stretto.kubernetes_operator.controller import Operator
-    from stretto.kubernetes_operator.resource import ELASTIC_JOBS
+    from stretto.kubernetes_operator.elastic_job import ELASTIC_JOBS
     from stretto.model import InputError
 
     api = Api(configuration(kubeconfig, context))

@@ -114,7 +114,7 @@ def read_all(experiments: Iterable[Experiment], folder: Path) -> list[Outcome]:
         try:
             table = Table.of_json(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            outcomes.append(Outcome(experiment, None, "it takes hours, and was not made for this page"))
+            outcomes.append(Outcome(experiment, None, "no table of it was made for this page"))
         except (OSError, ValueError, KeyError, TypeError) as wrong:
             raise InputError(f"{path}: expected a table of `reproduce --json`: {wrong}") from None
         else:
@@ -127,7 +127,10 @@ def made_by(command: str, made_at: str, scale: float, wall_s: float) -> str:
     return f"Made by `{command}` on {made_at}, {_share(scale)}. It took {_duration(wall_s)}."
 
 
-READ = "Each table was made by `stretto reproduce NAME --json` on the day that stands below it."
+READ = (
+    "Each table was made by `stretto reproduce NAME --json` on the day that stands below it, by the code of "
+    "that day."
+)
 
 
 def page_of(outcomes: Sequence[Outcome], about: str) -> str:

@@ -21,7 +21,7 @@ from stretto.backends.protocol import BackendUnreachable
 from stretto.client import Client, ServiceError
 from stretto.client.client import Refused
 from stretto.jobfile.parts import MOST_GPUS
-from stretto.kubernetes_operator.resource import (
+from stretto.kubernetes_operator.elastic_job import (
     ELASTIC_JOBS,
     FINALIZER,
     GROUP,
@@ -40,7 +40,8 @@ REFRESH_S = 20.0  # between looks at reasons, which change without an event; cho
 ANSWER_S, SILENCE_S = 15.0, 60.0  # of the service, which says something on its stream every 15 s; chosen
 AT_ONCE = 8  # resources that are reconciled side by side; chosen
 SPEC_NOT_KNOWN = "unknown"  # in place of a digest: no resource has it
-WARNINGS = frozenset({"FAILED", "TIMEOUT", "NODE_FAIL", "REFUSED"})
+LOST = "LOST"  # instead of a state: the service does not know a job that had not ended
+WARNINGS = frozenset({"FAILED", "TIMEOUT", "NODE_FAIL", "REFUSED", LOST})
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +175,7 @@ class Operator:
             except InputError as wrong:
                 return Finding(None, digest_of(resource), refused=str(wrong))
         job = await self._described(str(job_id))
-        if job is None:  # it ended, and its retention is over
+        if job is None:
             return Finding(_last_shown(resource), spec_digest)
         stale = ""
         if is_new:
@@ -317,13 +318,16 @@ def _condition(resource: ElasticJob, kind: str, status: str) -> Mapping[str, Any
 
 
 def _last_shown(resource: ElasticJob) -> dict[str, Any]:
-    """What a resource has shown of a job that the service has forgotten."""
-    status = resource.status
+    """What a resource has shown of a job that the service does not know (any more).
+
+    One that had not ended is lost: the service's store is another one, or the token another user's.
+    """
+    status, has_ended = resource.status, resource.status.get("state") in ENDED
     return {
         "id": status["job"],
-        "state": status["state"] if status.get("state") in ENDED else "CANCELLED",
+        "state": status["state"] if has_ended else LOST,
         "reason": "",
-        "evidence": status.get("message", ""),
+        "evidence": status.get("message", "") if has_ended else f"the service knows no job {status['job']}",
         "gpus_min": status.get("minGpus", 0),
         "gpus_max": status.get("maxGpus", 0),
         **{key: status.get(key, 0) for key in ("attempt", "restarts", "resizes")},

@@ -10,7 +10,7 @@ import yaml
 
 from stretto.jobfile.spec import PLAIN_KEYS
 from stretto.jobfile.stretto_file import KEYS
-from stretto.kubernetes_operator.resource import GROUP, KIND, MUTABLE, PLURAL, VERSION
+from stretto.kubernetes_operator.elastic_job import GROUP, KIND, MUTABLE, PLURAL, VERSION
 
 Schema = dict[str, Any]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.kubernetes_operator.resource import ElasticJob
+from stretto.kubernetes_operator.elastic_job import ElasticJob
 
 ENDED = {"COMPLETED": "Complete", **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "CANCELLED"), "Failed")}
 RUNS = frozenset({"RUNNING", "RESIZING"})

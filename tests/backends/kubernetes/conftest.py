@@ -1,18 +1,5 @@
 """Tests that are coroutines have a loop of their own."""
 
-import asyncio
-import inspect
+from tests.coroutines import pytest_pyfunc_call
 
-import pytest
-
-LONGEST_S = 60.0  # of one test
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), LONGEST_S))
-    return True
+__all__ = ["pytest_pyfunc_call"]

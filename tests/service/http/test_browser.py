@@ -194,3 +194,24 @@ def test_a_job_that_waits_says_when_it_is_foreseen_to_start_and_what_would_start
             for each in names:
                 client.change(each, "cancel")
                 client.wait(each)
+
+
+def test_many_pages_of_jobs_are_alive_at_once_and_have_their_log_and_events(
+    browser: Any, running: Running
+) -> None:
+    context = browser.new_context(base_url=running.url)
+    context.set_default_timeout(PATIENCE_MS)
+    try:
+        for name in ("1", "2", "3", "4"):  # more streams than these would be refused by the browser
+            page = context.new_page()
+            page.goto(f"/jobs/{name}")
+            page.locator("pre.log", has_text=f"emulated worker {name}.").wait_for()
+            page.locator(".events b", has_text="Submitted").wait_for()
+        page.get_by_role("button", name="Hold").click()
+        page.get_by_role("dialog").get_by_role("button", name="Hold").click()
+        page.get_by_text("Hold: done").wait_for()
+        page.locator(".events b", has_text="Held").wait_for()
+        with running.client() as client:
+            client.change("4", "release")
+    finally:
+        context.close()

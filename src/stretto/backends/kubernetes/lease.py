@@ -35,10 +35,9 @@ class LeaseSpec(msgspec.Struct):
     leaseTransitions: int = 0  # noqa: N815  (as the API names it)
 
 
-class Lease(msgspec.Struct):
+class Lease(objects.Object):
     """What is looked at of a Lease."""
 
-    metadata: objects.Metadata = field(default_factory=objects.Metadata)
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 

@@ -197,7 +197,6 @@ class Session(Shown):
     is_open: bool  # without a token: everybody on this machine is an admin
     policy: str
     version: str
-    event_kinds: list[str]  # of the log; a browser hears only those that it names
 
 
 class JobPage(Shown):

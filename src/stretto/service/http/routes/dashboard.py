@@ -21,7 +21,6 @@ from stretto.service.http.overview import Overview
 from stretto.service.http.problems import Json, Problem, not_found
 from stretto.service.http.sessions import is_same_origin, session_for, set_cookie
 from stretto.service.http.sse import STREAM, streamed
-from stretto.service.state.events import KINDS
 
 pages = APIRouter(tags=["dashboard"], include_in_schema=False)
 router = APIRouter(prefix="/api/v1", tags=["dashboard"])
@@ -119,7 +118,6 @@ async def session(service: Asked, caller: Who) -> Response:
             "is_open": caller.token is None,  # everybody on this machine is an admin
             "policy": service.state.configured.policy,
             "version": __version__,
-            "event_kinds": sorted(KINDS),  # a browser hears only kinds of events that it asks for by name
         }
     )
 

@@ -49,6 +49,13 @@ export async function connect() {
   };
 }
 
+// A browser keeps few connections to one address: a page that is out of sight gives its own back.
+document.addEventListener("visibilitychange", () => {
+  if (link.value === "login") return;
+  if (!document.hidden) connect();
+  else source?.close();
+});
+
 export function disconnect() {
   source?.close();
   source = null;

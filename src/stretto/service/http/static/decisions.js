@@ -14,7 +14,7 @@ export function Decisions() {
   if (!shown.decisions.length) return html`<${Empty} command="stretto submit job.yaml">Nothing was decided yet.<//>`;
   const priced = shown.decisions.find((each) => each.prices);
   return html`
-    ${priced && html`<section aria-labelledby="prices"><h2 id="prices">Prices <span class="quiet">of one more GPU, as the last decision had it</span></h2>
+    ${priced && html`<section aria-labelledby="prices"><h2 id="prices">Prices <span class="quiet">of one more GPU, by the newest decision that has any</span></h2>
       <ul class="cards">${Object.entries(priced.prices).map(([type, price]) => html`<li key=${type} class="card"><h3>${type}</h3><p class="figure">${number(price)}</p><p class="quiet">${price ? "scarce" : "not scarce"}</p></li>`)}</ul></section>`}
     <section aria-labelledby="decided"><h2 id="decided">Decisions <span class="quiet">by ${shown.policy}; half within ${number(shown.took_ms_p50)} ms, 95 % within ${number(shown.took_ms_p95)} ms</span></h2>
       <p class="quiet">Each can be taken again from the log: <code>stretto simulate --from-log</code></p>

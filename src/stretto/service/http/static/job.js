@@ -1,11 +1,12 @@
 // One job: what it has, what it has done, what it says, and what may be done about it.
 
 import { html, useSignals, useEffect, usePolled, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
-import { call, head, jobs, nodes, nowS, who } from "./data.js";
-import { UNLIMITED, clock, duration, number, percent, size } from "./format.js";
+import { call, head, jobs, nodes, nowS } from "./data.js";
+import { UNLIMITED, clock, duration, number, percent, plural, size } from "./format.js";
 
 const LAST = new Set(["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"]);
 const LOG_CHARS = 200_000; // that are kept of a log on the page
+const LOG_MS = 1_500, EVENTS_MS = 1_000; // between two looks
 const EVENTS = 200;
 
 export function Job({ id }) {
@@ -46,7 +47,7 @@ export function Job({ id }) {
     </dl>
     ${job.ended_s === null && !job.gpus && html`<${Why} id=${id} />`}
     ${speeds && html`<${Speeds} speeds=${speeds} />`}
-    <${Log} id=${id} isOver=${LAST.has(job.state)} />
+    <${Log} id=${id} />
     <${Events} id=${id} />`;
 }
 
@@ -76,7 +77,7 @@ function Speeds({ speeds }) {
   const unit = speeds.is_relative ? "relative speed" : "steps per second";
   const about = speeds.is_relative ? "Nothing was measured yet: 1 is its speed on the GPUs that it asks for."
     : !speeds.measurements ? "Nothing was measured yet; its own profile says how fast one worker is."
-    : `${speeds.measurements} operating points were measured, ${speeds.of_model} of them by other jobs of its model.`;
+    : `${plural(speeds.measurements, "operating point")} measured, ${speeds.of_model} of them by other jobs of its model.`;
   return html`<section aria-labelledby="speeds"><h3 id="speeds">Speeds that policies are shown</h3><p class="quiet">${about}</p>
     <div class="scroll"><table><thead><tr><th scope="col">GPU type</th><th scope="col" class="number">GPUs</th><th scope="col">nodes</th><th scope="col" class="number">${unit}</th><th scope="col" class="number">error</th><th scope="col">source</th></tr></thead>
     <tbody>${entries.map((entry) => html`<tr key=${`${entry.gpu_type} ${entry.gpus} ${entry.spread}`}><td>${entry.gpu_type}</td><td class="number">${entry.gpus}</td><td>${entry.spread ? "spread" : "fewest"}</td>
@@ -130,17 +131,31 @@ function Actions({ job }) {
 
 // ── what it says, and what happened ─────────────────────────────────────────────────────────────────
 
-function Log({ id, isOver }) {
+/** What the first worker has written. It is asked for again and again, since a browser has few streams to give. */
+function Log({ id }) {
   const [text, setText] = useState("");
   const [follows, setFollows] = useState(true);
   const box = useRef(null);
   useEffect(() => {
-    setText("");
-    const source = new EventSource(`/api/v1/jobs/${encodeURIComponent(id)}/log/follow`);
-    source.addEventListener("log", (event) => setText((old) => (old + JSON.parse(event.data).text).slice(-LOG_CHARS)));
-    source.addEventListener("end", () => source.close());
-    source.onerror = () => { if (isOver) source.close(); };
-    return () => source.close();
+    let isHere = true, timer = 0, worker = "", offset = -LOG_CHARS;
+    const read = async () => {
+      let isAll = true;
+      try {
+        if (!document.hidden) {
+          const piece = await call("GET", `/api/v1/jobs/${encodeURIComponent(id)}/log?limit=${LOG_CHARS}&offset=${offset}`);
+          if (!isHere) return;
+          const isAnother = worker !== "" && piece.worker !== worker; // it was started anew: from its beginning
+          offset = isAnother ? 0 : piece.next_offset;
+          if (isAnother) setText("");
+          else if (piece.text) setText((old) => (old + piece.text).slice(-LOG_CHARS));
+          isAll = !isAnother && !piece.text;
+          worker = piece.worker;
+        }
+      } catch { /* no worker has begun yet, or its log was deleted */ }
+      if (isHere) timer = setTimeout(read, isAll ? LOG_MS : 0);
+    };
+    read();
+    return () => { isHere = false; clearTimeout(timer); };
   }, [id]);
   useEffect(() => { if (follows && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text]);
   const scrolled = () => { const b = box.current; setFollows(b.scrollHeight - b.scrollTop - b.clientHeight < 30); };
@@ -148,22 +163,25 @@ function Log({ id, isOver }) {
     <pre class="log" ref=${box} tabindex="0" onScroll=${scrolled}>${text || "Nothing yet."}</pre></section>`;
 }
 
+/** What has happened to the job; asked for again when anything has happened. */
 function Events({ id }) {
   const [now] = useSignals(head);
   const [events, setEvents] = useState([]);
   useEffect(() => {
+    let isHere = true, seen = 0, looked = -1;
     setEvents([]);
-    const source = new EventSource(`/api/v1/jobs/${encodeURIComponent(id)}/events?follow=true`);
-    const seen = new Set();
-    const take = (event) => {
-      const body = JSON.parse(event.data);
-      if (seen.has(body.seq)) return;
-      seen.add(body.seq);
-      setEvents((old) => [body, ...old].slice(0, EVENTS));
+    const read = async () => {
+      if (document.hidden || looked === head.value?.seq) return;
+      looked = head.value?.seq;
+      const text = await call("GET", `/api/v1/jobs/${encodeURIComponent(id)}/events?after=${seen}`).catch(() => "");
+      const news = String(text).split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6))).filter((event) => event.seq > seen);
+      if (!isHere || !news.length) return;
+      seen = news.at(-1).seq;
+      setEvents((old) => [...news.reverse(), ...old].slice(0, EVENTS));
     };
-    source.onmessage = take;
-    for (const kind of who.value?.event_kinds ?? []) source.addEventListener(kind, take);
-    return () => source.close();
+    read();
+    const timer = setInterval(read, EVENTS_MS);
+    return () => { isHere = false; clearInterval(timer); };
   }, [id]);
   return html`<section aria-labelledby="events"><h3 id="events">Events</h3>
     ${events.length === 0 ? html`<p class="quiet">None yet.</p>` : html`<ol class="events">${events.map((event) => html`<li key=${event.seq}><time title=${clock(event.unix_s)}>${duration((now ? nowS() : 0) - event.at_s)} ago</time> <b>${event.kind}</b> <span class="quiet">${details(event)}</span></li>`)}</ol>`}</section>`;

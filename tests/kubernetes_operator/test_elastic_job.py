@@ -10,7 +10,7 @@ import yaml
 
 from stretto.jobfile.stretto_file import KEYS
 from stretto.kubernetes_operator.crd import NOT_OF_A_RESOURCE, definition, definition_text
-from stretto.kubernetes_operator.resource import MUTABLE, ElasticJob, bounds_of, digest_of, job_file_of
+from stretto.kubernetes_operator.elastic_job import MUTABLE, ElasticJob, bounds_of, digest_of, job_file_of
 from stretto.kubernetes_operator.status import ENDED, Finding, status_of
 from stretto.model import InputError
 
