@@ -1,6 +1,11 @@
 """`stretto reproduce --all`: every table, whatever becomes of one of them, and the page that shows all."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +34,24 @@ def simulated(request: Request) -> Made:
         [*rows, Row("philly/x", "jobs", None, 1.0)],
         ["A | note."],
     )
+
+
+def several() -> list[Experiment]:
+    """Two tables of three small simulations each."""
+
+    def table(policies: Sequence[str], jobs: int) -> Callable[[Request], Made]:
+        def make(request: Request) -> Made:
+            trace = f"synthetic-philly:jobs={jobs},hours=1"
+            results = request.run([RunSpec("sia-homo-64", trace, policy) for policy in policies])
+            rows = [Row(each.policy, "jct", None, each.summary()["avg_jct_s"]) for each in results]
+            return [Input("made jobs", False, "made here")], rows, []
+
+        return make
+
+    return [
+        Experiment("a-first", "A (X 2020), table 1", "", table(("fifo", "tiresias", "sia"), 60), 3),
+        Experiment("b-second", "B (X 2020), table 2", "", table(("fifo", "tiresias", "sia"), 61), 3),
+    ]
 
 
 def broken(request: Request) -> Made:
@@ -63,13 +86,15 @@ def test_every_table_is_made_and_those_that_cannot_be_are_named(stretto: Stretto
     assert "not made: c-absent" in ran.err
     page = (tmp_path / "results" / "results.md").read_text(encoding="utf-8")
     lines = page.splitlines()
-    assert "| rows | compared | reproduced | same order | contradicted | not compared |" in lines
-    assert "| 5 | 4 | 3 | 0 | 1 | 1 |" in lines
+    assert (
+        "| rows | compared | reproduced | same order | contradicted | data private | not compared |" in lines
+    )
+    assert "| 5 | 4 | 3 | 0 | 1 | 0 | 1 |" in lines
     summaries = {
         line.split(" |")[0]: line.split(" | ") for line in lines if " (X 2020)" in line and "|" in line
     }
     assert [cells[2] for cells in summaries.values()] == ["reproduced", "failed", "not made", "contradicted"]
-    assert summaries["| [a-simulated](#a-simulated)"][3:8] == ["2", "0", "0", "made", "2"]
+    assert summaries["| [a-simulated](#a-simulated)"][3:10] == ["2", "0", "0", "0", "made", "1", ""]
     assert "It failed: ZeroDivisionError: there is nothing to divide by" in lines
     assert "Not made whole within half an hour: it would take a week." in lines
     assert "| one | s | ≤ 1 | 2 | 2 | contradicted |" in lines
@@ -111,7 +136,51 @@ def test_a_page_is_made_of_tables_that_earlier_commands_left(stretto: Stretto, t
     assert rows == [line for line in of_all if line in rows]
     assert len(rows) == 4
     assert any(line.endswith("at a scale of 0.5: this share of each workload.") for line in lines)
-    assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |" in lines
+    assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |  |  |  |" in lines
+
+
+KILLED = """
+import sys
+from tests.cli import test_reproduce_all as tables
+from stretto.experiments import published
+from stretto.cli.app import main
+
+published.EXPERIMENTS = {entry.name: entry for entry in tables.several()}
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_killed_command_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """The process is killed without a word, again and again, at moments that lie anywhere in its work."""
+    words = ["reproduce", "--all", "--workers", "1", "--out", str(tmp_path / "results")]
+    command = [sys.executable, "-c", KILLED, *words]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    root = Path(__file__).parents[2]
+    finished = tmp_path / "cache" / "stretto" / "finished"
+    kills = 0
+    for kept in (1, 4):  # of six simulations, in two tables
+        process = subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL)
+        while len(list(finished.glob("*.npz"))) < kept and process.poll() is None:
+            time.sleep(0.01)
+        kills += process.poll() is None
+        process.kill()
+        process.wait()
+        for path in (tmp_path / "results").glob("*.json"):
+            json.loads(path.read_text(encoding="utf-8"))
+    assert kills == 2
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    tables = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "results").glob("*.json")}
+    assert sorted(tables) == ["a-first", "b-second"], done.stderr
+    assert sum(table["kept"] for table in tables.values()) >= 4
+    assert [table["simulations"] for table in tables.values()] == [3, 3]
+    subprocess.run(
+        [*command, "--fresh", "--keep", str(tmp_path / "other")], cwd=root, env=environment, check=True
+    )
+    for path in (tmp_path / "results").glob("*.json"):
+        assert json.loads(path.read_text())["rows"] == tables[path.stem]["rows"]
+    assert not list((tmp_path / "results").glob("*.part"))
 
 
 @pytest.mark.parametrize("damage", ["{", "{}", '{"rows": [{"row": 1}]}', "[]"])

@@ -8,7 +8,7 @@ import pytest
 
 from stretto.cli.reproduce import table_rows
 from stretto.experiments.published import EXPERIMENTS
-from stretto.experiments.reproduction import Row
+from stretto.experiments.reproduction import Row, verdicts_of
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import workloads
 from stretto.experiments.spec import RunSpec, run_spec
@@ -16,7 +16,7 @@ from stretto.experiments.spec import RunSpec, run_spec
 from .ran import Stretto
 
 SHAPE = ["name", "paper", "inputs", "rows", "verdict", "shown", "notes", "wall_s", "simulations"]
-SHAPE += ["simulated_s", "kept", "scale", "made_on"]
+SHAPE += ["simulated_s", "kept", "scale", "made_on", "private", "commit"]
 NAMES = ("sia-table3", "sia-table4", "sia-fairness", "sia-scaling")
 
 
@@ -175,11 +175,20 @@ def test_without_a_usual_folder_nothing_is_kept_and_that_is_said(stretto: Strett
 @pytest.mark.parametrize("words", [(), ("--list",)])
 def test_the_tables_are_listed(stretto: Stretto, words: tuple[str, ...]) -> None:
     ran = stretto("reproduce", *words)
-    assert ran.table[0] == ["name", "paper", "data", "simulations", "takes"]
+    assert ran.table[0] == ["name", "paper", "data", "simulations", "takes", "not whole, since"]
     assert [row[0] for row in ran.table[1:]] == list(EXPERIMENTS)
     listed = stretto("reproduce", *words, "--json").json["tables"]
     assert [one["name"] for one in listed] == list(EXPERIMENTS)
-    assert set(listed[0]) == {"name", "paper", "data", "published_at", "simulations", "takes", "not_whole"}
+    assert set(listed[0]) == {
+        "name",
+        "paper",
+        "data",
+        "published_at",
+        "simulations",
+        "takes",
+        "not_whole",
+        "private",
+    }
 
 
 def test_a_table_and_the_list_are_too_much_at_once(stretto: Stretto) -> None:
@@ -194,13 +203,13 @@ def test_on_a_terminal_a_name_stands_on_the_first_of_its_rows() -> None:
         ["", "y", "3", "-", "-", "-"],
         ["b", "x", "-", "120", "-", "-"],
     ]
-    assert table_rows(rows, apart=True) == apart
-    assert [line[0] for line in table_rows(rows, apart=False)] == ["a", "a", "b"]
+    assert table_rows(rows, verdicts_of(rows), apart=True) == apart
+    assert [line[0] for line in table_rows(rows, verdicts_of(rows), apart=False)] == ["a", "a", "b"]
 
 
 def test_a_limit_has_a_sign_before_it() -> None:
     rows = (Row("a", "x", 1.0, 2.0, "at most"), Row("b", "x", 0.9, 1.0, "at least"))
-    assert [line[2] for line in table_rows(rows, apart=False)] == ["<= 1", ">= 0.9"]
+    assert [line[2] for line in table_rows(rows, verdicts_of(rows), apart=False)] == ["<= 1", ">= 0.9"]
 
 
 @pytest.mark.slow

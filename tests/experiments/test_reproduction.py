@@ -1,5 +1,6 @@
 """What a paper's table asks for, and what it gives back."""
 
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from stretto.experiments.reproduction import (
     Made,
     Request,
     Row,
+    commit_of_code,
     data_root,
     data_set,
 )
@@ -105,6 +107,7 @@ def test_a_table_of_made_data_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -
         "simulations": 2,
         "takes": "1 s",
         "not_whole": None,
+        "private": None,
     }
 
 
@@ -144,3 +147,14 @@ def test_a_whole_table_has_as_many_simulations_as_it_says(name: str, data_dir: P
     (first,) = counted.value.args  # a table may ask for more once it knows these
     assert first <= one.simulations
     assert first == one.simulations or not name.startswith("sia")
+
+
+@pytest.mark.processes
+def test_a_table_names_the_commit_that_is_checked_out() -> None:
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        pytest.skip("the tests do not lie in a checkout")
+    asked = subprocess.run(
+        ["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
+    assert commit_of_code() == asked.stdout[:12]

@@ -7,7 +7,6 @@ import pytest
 
 from stretto.experiments.all_tables import READ, Table, page_of, read_all
 from stretto.experiments.published import EXPERIMENTS
-from stretto.experiments.reproduction import verdicts_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = sorted((DOCS / "results").glob("*.json"))
@@ -24,7 +23,9 @@ def test_each_table_is_one_that_can_be_made_and_was_judged_by_the_rule_of_now(pa
     assert path.stem in EXPERIMENTS
     entries = json.loads(path.read_text(encoding="utf-8"))
     table = Table.of_json(entries)
-    assert table.scale == 1.0
-    assert [row["verdict"] for row in entries["rows"]] == [str(each) for each in verdicts_of(table.rows)]
+    # Less than the whole is shown only of what says why it is not made whole.
+    assert table.scale == 1.0 or EXPERIMENTS[path.stem].not_whole
+    assert table.private == EXPERIMENTS[path.stem].private
+    assert [row["verdict"] for row in entries["rows"]] == [str(each) for each in table.verdicts]
     for row, made in zip(entries["rows"], table.rows, strict=True):
         assert row["ratio"] == pytest.approx(made.ratio)

@@ -4,10 +4,11 @@ import pytest
 
 from stretto.experiments.reproduction import Row, Verdict, rows_over_seeds, table_verdict, verdicts_of
 
-REPRODUCED, SAME, CONTRADICTED, NOT = (
+REPRODUCED, SAME, CONTRADICTED, PRIVATE, NOT = (
     Verdict.REPRODUCED,
     Verdict.SAME_ORDER,
     Verdict.CONTRADICTED,
+    Verdict.DATA_PRIVATE,
     Verdict.NOT_COMPARED,
 )
 
@@ -68,10 +69,17 @@ def test_a_published_figure_within_our_interval_over_seeds_is_reproduced() -> No
     assert verdicts_of(narrow) == [CONTRADICTED, NOT]
 
 
+def test_made_data_contradict_nothing_where_the_paper_s_are_private() -> None:
+    rows = [*beside((1.0, 3.0), (2.0, 2.1), (4.0, 9.0)), Row("x", "jct", None, 1.0)]
+    assert verdicts_of(rows, is_private=True) == [PRIVATE, REPRODUCED, SAME, NOT]
+    assert verdicts_of(rows) == [CONTRADICTED, REPRODUCED, SAME, NOT]
+
+
 @pytest.mark.parametrize(
     ("verdicts", "table"),
     [([REPRODUCED] * 3 + [SAME], REPRODUCED), ([REPRODUCED] * 2 + [SAME] * 2, SAME),
      ([REPRODUCED] * 3 + [CONTRADICTED], SAME), ([REPRODUCED] * 2 + [CONTRADICTED], CONTRADICTED),
+     ([REPRODUCED] * 3 + [PRIVATE], SAME), ([REPRODUCED] * 2 + [PRIVATE], PRIVATE),
      ([NOT, NOT], NOT), ([], NOT), ([REPRODUCED, NOT, NOT, NOT], REPRODUCED)],
 )  # fmt: skip
 def test_a_table_is_what_its_compared_rows_are(verdicts: list[Verdict], table: Verdict) -> None:

@@ -15,7 +15,7 @@ from stretto.cli.printing import say, show_json, show_table
 
 if TYPE_CHECKING:
     from stretto.experiments.finished import Finished
-    from stretto.experiments.reproduction import Reproduction, Request, Row
+    from stretto.experiments.reproduction import Reproduction, Request, Row, Verdict
 
 
 def _names() -> list[str]:
@@ -198,7 +198,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         show_json({"tables": [experiment.as_json() for experiment in EXPERIMENTS.values()]})
         return
-    header = ["name", "paper", "data", "simulations", "takes"]
+    header = ["name", "paper", "data", "simulations", "takes", "not whole, since"]
     rows = [
         [
             experiment.name,
@@ -206,6 +206,7 @@ def _list(as_json: bool) -> None:
             experiment.data or "made",
             str(experiment.simulations or "-"),
             experiment.takes or "-",
+            experiment.not_whole or "-",
         ]
         for experiment in EXPERIMENTS.values()
     ]
@@ -230,11 +231,14 @@ def _finished(keep: str, fresh: bool) -> "Finished | None":
 
 
 def _print(made: "Reproduction") -> None:
-    from stretto.experiments.reproduction import shown_words, table_verdict, verdicts_of
+    from stretto.experiments.reproduction import shown_words, table_verdict
 
     header = ["row", "metric", "paper", "ours", "ratio", "verdict"]
-    show_table(f"{made.name}: {made.paper}", header, table_rows(made.rows, apart=sys.stdout.isatty()))
-    say(f"verdict: {table_verdict(verdicts_of(made.rows))}")
+    is_terminal = sys.stdout.isatty()
+    show_table(f"{made.name}: {made.paper}", header, table_rows(made.rows, made.verdicts, is_terminal))
+    say(f"verdict: {table_verdict(made.verdicts)}")
+    if made.private:
+        say(f"data private: the paper never published {made.private}; what differs contradicts nothing")
     for source in made.inputs:
         say(f"{'real' if source.real else 'SYNTHETIC'}: {source.what} ({source.note})")
     for note in made.notes:
@@ -250,12 +254,12 @@ def _print(made: "Reproduction") -> None:
 _SIGNS = {"": "", "at most": "<= ", "at least": ">= "}  # before a figure that is a limit
 
 
-def table_rows(rows: "tuple[Row, ...]", apart: bool) -> list[list[str]]:
+def table_rows(rows: "Sequence[Row]", verdicts: "Sequence[Verdict]", apart: bool) -> list[list[str]]:
     """The cells row by row, rows of one name together; apart: the name stands on the first of them only."""
-    from stretto.experiments.reproduction import Verdict, verdicts_of
+    from stretto.experiments.reproduction import Verdict
 
     groups: dict[str, list[tuple[Row, Verdict]]] = {}
-    for row, verdict in zip(rows, verdicts_of(rows), strict=True):
+    for row, verdict in zip(rows, verdicts, strict=True):
         groups.setdefault(row.row, []).append((row, verdict))
     return [
         [

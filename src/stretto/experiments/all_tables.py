@@ -14,6 +14,7 @@ from typing import Any
 
 from stretto.experiments.progress import Say
 from stretto.experiments.reproduction import (
+    PLUS_MINUS,
     Experiment,
     Reproduction,
     Request,
@@ -27,6 +28,7 @@ from stretto.experiments.reproduction import (
 from stretto.model import InputError
 
 PAGE = "results.md"
+JUDGED = tuple(verdict for verdict in Verdict if verdict is not Verdict.NOT_COMPARED)
 SIGNS = {"": "", "at most": "≤ ", "at least": "≥ "}  # before a figure that is a limit
 
 
@@ -42,6 +44,18 @@ class Table:
     took_s: float  # of one simulation after the other
     scale: float  # share of the workloads that was run
     made_on: str
+    private: str = ""  # data of the paper that were never published
+    commit: str = ""  # of the code; "" where it was not recorded
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One for each row, in their order."""
+        return verdicts_of(self.rows, bool(self.private))
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether figures are means over seeds, with their interval."""
+        return any(row.metric.endswith(PLUS_MINUS) for row in self.rows)
 
     @classmethod
     def of_json(cls, entries: Mapping[str, Any]) -> "Table":
@@ -59,6 +73,8 @@ class Table:
             took_s=float(entries["simulated_s"]) or float(entries["wall_s"]),
             scale=float(entries["scale"]),
             made_on=str(entries["made_on"]),
+            private=str(entries.get("private") or ""),
+            commit=str(entries.get("commit") or ""),
         )
 
 
@@ -136,7 +152,7 @@ READ = (
 def page_of(outcomes: Sequence[Outcome], about: str) -> str:
     """The page of all tables, as Markdown. about: how they were made."""
     tables = [outcome.table for outcome in outcomes if outcome.table is not None]
-    counts = Counter(verdict for table in tables for verdict in verdicts_of(table.rows))
+    counts = Counter(verdict for table in tables for verdict in table.verdicts)
     lines = [
         "# Results: the papers' figures and ours",
         "",
@@ -157,7 +173,7 @@ def page_of(outcomes: Sequence[Outcome], about: str) -> str:
         "## Tables",
         "",
         *_table(
-            ("entry", "of", "verdict", "reproduced", "same order", "contradicted", "data", "runs", "took"),
+            ("entry", "of", "verdict", *map(str, JUDGED), "data", "scale", "intervals", "runs", "took"),
             [_summary(outcome) for outcome in outcomes],
         ),
     ]
@@ -171,16 +187,18 @@ def _summary(outcome: Outcome) -> tuple[str, ...]:
     name, paper, table = outcome.experiment.name, outcome.experiment.paper, outcome.table
     if table is None:
         state = "failed" if outcome.failed else "not made"
-        return (f"[{name}](#{name})", paper, state, "", "", "", "", "", "")
-    verdicts = verdicts_of(table.rows)
+        return (f"[{name}](#{name})", paper, state, *("" for _ in (*JUDGED, 1, 2, 3, 4, 5)))
+    verdicts = table.verdicts
     counts = Counter(verdicts)
     kinds = {"real" if source["real"] else "made" for source in table.inputs}
     return (
         f"[{name}](#{name})",
         paper,
         str(table_verdict(verdicts)),
-        *(str(counts[each]) for each in (Verdict.REPRODUCED, Verdict.SAME_ORDER, Verdict.CONTRADICTED)),
+        *(str(counts[each]) for each in JUDGED),
         "both" if len(kinds) > 1 else kinds.pop(),
+        f"{table.scale:g}",
+        "yes" if table.has_intervals else "",
         str(table.simulations),
         _duration(table.took_s),
     )
@@ -194,11 +212,14 @@ def _section(outcome: Outcome) -> list[str]:
         lines += [f"Not made whole within half an hour: {outcome.experiment.not_whole}.", ""]
     if table is None:
         return [*lines, f"{'It failed' if outcome.failed else 'It was not made'}: {_cell(outcome.why)}"]
-    rows = zip(table.rows, verdicts_of(table.rows), strict=True)
+    rows = zip(table.rows, table.verdicts, strict=True)
     lines += _table(
         ("row", "metric", "paper", "ours", "ratio", "verdict"), [_row(row, verdict) for row, verdict in rows]
     )
-    lines += ["", f"- On {table.made_on}, {_share(table.scale)}."]
+    of_code = f" by commit {table.commit}" if table.commit else ", by a commit that was not recorded"
+    lines += ["", f"- On {table.made_on}{of_code}, {_share(table.scale)}."]
+    if table.private:
+        lines.append(f"- The paper never published {table.private}: what differs contradicts nothing.")
     lines += [
         f"- {'Real' if each['real'] else 'Made'}: {each['what']} ({each['note']})" for each in table.inputs
     ]
@@ -243,13 +264,13 @@ def write_all(outcomes: Sequence[Outcome], page: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for outcome in outcomes:
         if outcome.made is not None:
-            path = folder / f"{outcome.experiment.name}.json"
-            path.write_text(json.dumps(outcome.made.as_json(), indent=1) + "\n", encoding="utf-8")
+            text = json.dumps(outcome.made.as_json(), indent=2) + "\n"
+            write_page(text, folder / f"{outcome.experiment.name}.json")
     write_page(page, folder / PAGE)
 
 
 def write_page(page: str, path: Path) -> None:
-    """Write a page, whole or not at all; raises OSError."""
+    """Write a page or a table, whole or not at all; raises OSError."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(page, encoding="utf-8")
     part.replace(path)

@@ -1,12 +1,12 @@
 """The published tables that can be made again, by name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
 from stretto.experiments.ones import batches, progress, speeds, switches
 from stretto.experiments.ones import comparison as ones
-from stretto.experiments.reproduction import Experiment
+from stretto.experiments.reproduction import Experiment, Made, Request
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import settings
 from stretto.experiments.unisched import comparison as unisched
@@ -14,6 +14,25 @@ from stretto.experiments.unisched import estimator
 from stretto.experiments.unisched import parts as unisched_parts
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
+
+LYRA = "its 15 days of training jobs and of inference load"
+LYRA_TESTBED = "the 180 jobs and the inference load of its testbed"
+
+
+def lyra(
+    name: str,
+    where: str,
+    make: Callable[[Request], Made],
+    simulations: int = 0,
+    takes: str = "",
+    not_whole: str = "",
+    data: str = "inference",
+    private: str = LYRA,
+) -> Experiment:
+    """An entry of Lyra, whose traces were never published."""
+    paper = f"Lyra (EuroSys 2023), {where}"
+    return Experiment(name, paper, data, make, simulations, takes, not_whole, private)
+
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one
@@ -37,32 +56,24 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", comparison.figure9, 12),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", comparison.figure10, 12),
         Experiment("cornucopia-profile", "Cornucopia, section 4.3", "", parts.profile),
-        Experiment("lyra-table5", "Lyra (EuroSys 2023), table 5", "inference", tables.table5, 16, "12 min"),
-        Experiment(
-            "lyra-table5-percentiles",
-            "Lyra (EuroSys 2023), tables 5 and 8, other trace",
-            "inference",
-            tables.table5_percentiles,
-            9,
-        ),
-        Experiment("lyra-table6", "Lyra (EuroSys 2023), table 6", "inference", tables.table6, 6, "6 min"),
-        Experiment("lyra-table9", "Lyra (EuroSys 2023), table 9", "inference", tables.table9, 5, "3 min"),
-        Experiment("lyra-fig10", "Lyra (EuroSys 2023), figure 10", "inference", lending.figure10, 6, "4 min"),
-        Experiment("lyra-fig13", "Lyra (EuroSys 2023), figure 13", "inference", lending.figure13, 5, "3 min"),
-        Experiment(
-            "lyra-forecast", "Lyra (EuroSys 2023), section 6", "inference", lending.forecasts, 0, "20 s"
-        ),
-        Experiment("lyra-table7", "Lyra (EuroSys 2023), table 7", "inference", lending.table7, 4),
-        Experiment("lyra-table8", "Lyra (EuroSys 2023), table 8", "inference", scaling.table8, 7),
-        Experiment("lyra-fig7", "Lyra (EuroSys 2023), figure 7", "inference", tables.figure7, 3),
-        Experiment("lyra-fig8", "Lyra (EuroSys 2023), figure 8", "inference", tables.figure8, 5),
-        Experiment("lyra-fig9", "Lyra (EuroSys 2023), figure 9", "inference", lending.figure9, 3),
-        Experiment("lyra-fig11", "Lyra (EuroSys 2023), figure 11", "inference", tables.figure11, 6),
-        Experiment("lyra-fig12", "Lyra (EuroSys 2023), figure 12", "inference", tables.figure12, 30),
-        Experiment("lyra-fig16", "Lyra (EuroSys 2023), figure 16", "inference", scaling.figure16, 11),
-        Experiment("lyra-reclaims", "Lyra (EuroSys 2023), section 7.2", "inference", lending.reclaims, 2),
-        Experiment("lyra-table10", "Lyra (EuroSys 2023), table 10 and figure 17", "", testbed.table10, 27),
-        Experiment("lyra-fig14", "Lyra (EuroSys 2023), figures 14 and 15", "inference", scaling.figure14, 27),
+        lyra("lyra-table5", "table 5", tables.table5, 16, "12 min"),
+        lyra("lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 9),
+        lyra("lyra-table6", "table 6", tables.table6, 6, "6 min"),
+        lyra("lyra-table9", "table 9", tables.table9, 5, "3 min"),
+        lyra("lyra-fig10", "figure 10", lending.figure10, 6, "4 min"),
+        lyra("lyra-fig13", "figure 13", lending.figure13, 5, "3 min"),
+        lyra("lyra-forecast", "section 6", lending.forecasts, 0, "20 s"),
+        lyra("lyra-table7", "table 7", lending.table7, 4),
+        lyra("lyra-table8", "table 8", scaling.table8, 7),
+        lyra("lyra-fig7", "figure 7", tables.figure7, 3),
+        lyra("lyra-fig8", "figure 8", tables.figure8, 5),
+        lyra("lyra-fig9", "figure 9", lending.figure9, 3),
+        lyra("lyra-fig11", "figure 11", tables.figure11, 6),
+        lyra("lyra-fig12", "figure 12", tables.figure12, 30),
+        lyra("lyra-fig16", "figure 16", scaling.figure16, 11),
+        lyra("lyra-reclaims", "section 7.2", lending.reclaims, 2),
+        lyra("lyra-table10", "table 10 and figure 17", testbed.table10, 27, data="", private=LYRA_TESTBED),
+        lyra("lyra-fig14", "figures 14 and 15", scaling.figure14, 27),
         Experiment("ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s"),
         Experiment("ones-fig3", "ONES (SC 2021), figure 3", "", batches.figure3, 0, "20 s"),
         Experiment("ones-fig13", "ONES (SC 2021), figures 13 and 14", "", batches.figure13, 0, "1 min"),

@@ -6,11 +6,13 @@ A published figure is *reproduced* where ours differs by at most a quarter, or w
 interval of ours over seeds. Limits that a text states are reproduced where ours keeps them. Else the row is
 of the *same order* where the figures of its comparison stand in the published order. A comparison is of one
 metric and one workload, scheme beside scheme. Schemes that the paper has within a tenth of each other may
-stand either way. Everything else is *contradicted*. Where the paper prints no number, or a row does not apply
-here, nothing is compared.
+stand either way. Everything else is *contradicted*. Where the paper never published its workload, a made one
+stands for it, and cannot contradict anything: such a row is *data private*. Where the paper prints no number,
+or a row does not apply here, nothing is compared.
 
-A table is reproduced where at least three quarters of its compared rows are and none is contradicted. It is
-contradicted where more than a quarter of them are. Else it is of the same order.
+A table is reproduced where at least three quarters of its compared rows are and no other is contradicted or
+data private. It is contradicted, or data private, where more than a quarter of them are. Else it is of the
+same order.
 """
 
 import os
@@ -120,6 +122,13 @@ class Reproduction:
     tally: Tally = field(default_factory=Tally)
     scale: float = 1.0  # share of the workloads that was run
     made_on: str = ""  # the day, as YYYY-MM-DD
+    private: str = ""  # the data of the paper for which made ones stand, since they were never published
+    commit: str = ""  # of the code that made it; "" where that is no checkout
+
+    @property
+    def verdicts(self) -> list["Verdict"]:
+        """One for each row, in their order."""
+        return verdicts_of(self.rows, bool(self.private))
 
     def as_json(self) -> dict[str, Any]:
         """The object that `reproduce --json` prints."""
@@ -127,10 +136,8 @@ class Reproduction:
             "name": self.name,
             "paper": self.paper,
             "inputs": [asdict(source) for source in self.inputs],
-            "rows": [
-                _row(row, verdict) for row, verdict in zip(self.rows, verdicts_of(self.rows), strict=True)
-            ],
-            "verdict": table_verdict(verdicts_of(self.rows)),
+            "rows": [_row(row, verdict) for row, verdict in zip(self.rows, self.verdicts, strict=True)],
+            "verdict": table_verdict(self.verdicts),
             "shown": shown_words(self.tally.shown),
             "notes": list(self.notes),
             "wall_s": self.wall_s,
@@ -139,6 +146,8 @@ class Reproduction:
             "kept": self.tally.kept,
             "scale": self.scale,
             "made_on": self.made_on,
+            "private": self.private or None,
+            "commit": self.commit or None,
         }
 
 
@@ -182,6 +191,7 @@ class Experiment:
     simulations: int = 0  # in the whole table; 0 = not said
     takes: str = ""  # about how long the whole table takes, as measured
     not_whole: str = ""  # why it cannot be made whole within half an hour on two cores
+    private: str = ""  # data of the paper that were never published, for which made ones stand
 
     def run(self, request: Request) -> Reproduction:
         """Make the table again."""
@@ -198,6 +208,8 @@ class Experiment:
             request.tally,
             request.scale,
             datetime.now(UTC).date().isoformat(),
+            self.private,
+            commit_of_code(),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -210,7 +222,32 @@ class Experiment:
             "simulations": self.simulations or None,
             "takes": self.takes or None,
             "not_whole": self.not_whole or None,
+            "private": self.private or None,
         }
+
+
+def commit_of_code() -> str:
+    """The commit that is checked out where this package lies, in twelve digits; "" where it is no checkout.
+
+    It is read from Git's own files. Changes that were not committed do not show in it.
+    """
+    checkout = Path(__file__).parents[3]
+    try:
+        folder = checkout / ".git"
+        if folder.is_file():  # a worktree: its own folder is named there, what all share in that one
+            folder = checkout / folder.read_text().removeprefix("gitdir: ").strip()
+        shared = folder / "commondir"
+        common = folder / shared.read_text().strip() if shared.is_file() else folder
+        head = (folder / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head[:12]
+        branch = head.removeprefix("ref: ")
+        if (common / branch).is_file():
+            return (common / branch).read_text().strip()[:12]
+        packed = (line.split() for line in (common / "packed-refs").read_text().splitlines())
+        return next((words[0][:12] for words in packed if words[-1] == branch), "")
+    except OSError:
+        return ""
 
 
 def _row(row: Row, verdict: "Verdict") -> dict[str, Any]:
@@ -268,11 +305,12 @@ class Verdict(StrEnum):
     REPRODUCED = "reproduced"
     SAME_ORDER = "same order"
     CONTRADICTED = "contradicted"
+    DATA_PRIVATE = "data private"  # it differs, on data made for those that the paper never published
     NOT_COMPARED = "not compared"  # not published, or it does not apply here
 
 
-def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
-    """One verdict for each row, in their order."""
+def verdicts_of(rows: Sequence[Row], is_private: bool = False) -> list[Verdict]:
+    """One verdict for each row, in their order. is_private: made data stand for unpublished ones."""
     halves = {
         (row.row, row.metric.removesuffix(PLUS_MINUS)): row.ours or 0.0
         for row in rows
@@ -281,7 +319,10 @@ def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         groups[group_of(row)].append(row)
-    return [_verdict(row, groups[group_of(row)], halves.get((row.row, row.metric), 0.0)) for row in rows]
+    verdicts = [_verdict(row, groups[group_of(row)], halves.get((row.row, row.metric), 0.0)) for row in rows]
+    if not is_private:
+        return verdicts
+    return [Verdict.DATA_PRIVATE if each is Verdict.CONTRADICTED else each for each in verdicts]
 
 
 def table_verdict(verdicts: Sequence[Verdict]) -> Verdict:
@@ -290,9 +331,10 @@ def table_verdict(verdicts: Sequence[Verdict]) -> Verdict:
     compared = len(verdicts) - counts[Verdict.NOT_COMPARED]
     if not compared:
         return Verdict.NOT_COMPARED
-    if counts[Verdict.CONTRADICTED] > MOST_CONTRADICTED * compared:
-        return Verdict.CONTRADICTED
-    if counts[Verdict.CONTRADICTED] == 0 and counts[Verdict.REPRODUCED] >= LEAST_REPRODUCED * compared:
+    differing = counts[Verdict.CONTRADICTED] + counts[Verdict.DATA_PRIVATE]
+    if differing > MOST_CONTRADICTED * compared:
+        return Verdict.CONTRADICTED if counts[Verdict.CONTRADICTED] else Verdict.DATA_PRIVATE
+    if differing == 0 and counts[Verdict.REPRODUCED] >= LEAST_REPRODUCED * compared:
         return Verdict.REPRODUCED
     return Verdict.SAME_ORDER
 
