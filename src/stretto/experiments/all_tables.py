@@ -224,8 +224,14 @@ def _section(outcome: Outcome) -> list[str]:
         f"- {'Real' if each['real'] else 'Made'}: {each['what']} ({each['note']})" for each in table.inputs
     ]
     lines += [f"- {note}" for note in table.notes]
-    lines += [f"- Shown to `{policy}`: {words}." for policy, words in sorted(table.shown.items())]
+    lines += [f"- Shown to `{policy}`: {_shown(words)}." for policy, words in sorted(table.shown.items())]
     return lines
+
+
+def _shown(words: str) -> str:
+    """What a policy was shown and what was set for it: each way of setting it is a piece of code."""
+    views, _, ways = words.partition("; set: ")
+    return views + ("; set: " + " or ".join(f"`{way}`" for way in ways.split(" or ")) if ways else "")
 
 
 def _share(scale: float) -> str:

@@ -62,8 +62,8 @@ def figure1(request: Request) -> Made:
         paper = INFLATED if gpus == CLUSTERS[0] else None
         rows.append(Row(f"{gpus} GPUs: interactive first", "avg_jct_over_srtf", paper, first / plain))
     notes = (
-        "the paper names neither the cluster nor what 7.2 is a multiple of; here it stands beside the mean "
-        "completion time over that of srtf without priorities on the smallest cluster",
+        "the paper names neither the cluster nor what 7.2 is a multiple of. Here it is beside the mean "
+        "completion time on the smallest cluster over that of srtf without priorities",
         "by the labels that give the paper's counts, interactive jobs are the shortest, which srtf serves "
         "first in any case: priority can change little",
     )
@@ -84,8 +84,8 @@ def table1(request: Request) -> Made:
         ):
             rows.append(Row(name, metric, float(paper), float(value)))
     notes = (
-        "the paper's curves are not published; by the catalogue, which was measured on up to 8 GPUs a node, "
-        "a job counts as linear up to the last GPU that brings 95 % of what the second did",
+        "the paper's curves are not published. The catalogue's were measured on up to 8 GPUs a node. By "
+        "them a job is linear up to the last GPU that brings 95 % of what the second did",
         "the paper has 20,940 jobs of Philly here and 30,940 in its table 3, for the same trace",
     )
     return (
@@ -129,8 +129,8 @@ def table3(request: Request) -> Made:
         for metric, paper, value in zip(metrics_of, published, ours, strict=True):
             rows.append(Row(f"{share:.0%} relabelled", metric, float(paper), float(value)))
     notes = (
-        f"interactive is what runs for at most {INTERACTIVE_MIN:g} minutes, by which all counts are exact; "
-        "which jobs were relabelled is not published, so that their GPU time differs",
+        f"interactive is what runs for at most {INTERACTIVE_MIN:g} minutes, by which all counts are "
+        "exact. Which jobs were relabelled is not published, so that their GPU time differs",
     )
     return _inputs(request)[:1], rows, notes
 
@@ -167,8 +167,8 @@ def figure7(request: Request) -> Made:
             rows.append(Row(f"{name}: {of}", "avg_jct_h", None, metrics.mean(jct_s) / 3_600))
             rows.append(Row(f"{name}: {of}", "median_jct_h", None, metrics.percentile(jct_s, 50) / 3_600))
     notes = (
-        "the figure has no numbers; its text says that cornucopia gains on shorter jobs, and loses on some "
-        "longer ones, which come to the lowest queue",
+        "the figure has no numbers. Its text says that cornucopia gains on shorter jobs, and loses on "
+        "some longer ones, which come to the lowest queue",
     )
     return _inputs(request), rows, notes
 
@@ -212,9 +212,9 @@ def profile(request: Request) -> Made:
             (PROFILE_S - trains_s) / PROFILED_GPUS, "at most"),
     ]  # fmt: skip
     notes = (
-        f"{PROFILE_BATCHES} batches of {PROFILE_BATCH} on each GPU at each count; the paper says that a "
-        f"change of size takes less than {RESIZE_S:g} s; `policy.profile=ramp` takes 4.9 s a count, which is "
-        f"the paper's {PROFILE_S:g} s over {PROFILED_GPUS}",
+        f"{PROFILE_BATCHES} batches of {PROFILE_BATCH} on each GPU at each count. The paper says that a "
+        f"change of size takes less than {RESIZE_S:g} s. Our `policy.profile=ramp` takes 4.9 s a count, "
+        f"which is the paper's {PROFILE_S:g} s over {PROFILED_GPUS}",
     )
     return [Input("step times", False, "the built-in catalogue, V100")], rows, notes
 

@@ -94,8 +94,8 @@ def table5(request: Request) -> Made:
         "6: fungible jobs need more than inference at 65 % leaves (figure 1); by the paper's row 1, at 35 %",
         "queuing falls mostly by the order of launches, since large jobs of the made trace are short: see "
         "docs/decisions/0006-lyra.md",
-        "12 and 14: what a recorded job gains by its batch size is that of its model in the catalogue, no "
-        "measurement of the job; the nearest model stands in for gnmt16",
+        "12 and 14: what a recorded job gains by its batch size is that of its model in the catalogue, "
+        "no measurement of the job. The nearest model stands in for gnmt16",
         *notes(request),
         *(
             f"{name}: {scheme_figures['wall_s']:.0f} s, {scheme_figures['peak_rss_mb']:.0f} MB"

@@ -151,7 +151,7 @@ def _input(seeds: int) -> Input:
 
 def _notes() -> list[str]:
     return [
-        "a small model: two convolutions and a linear layer on 1,440 images of 8 x 8, batches of 32 to 512; "
-        "the paper trains ResNet-50 on CIFAR-10 with 256 to 4,096, and prints curves without numbers",
+        "a small model: two convolutions and a linear layer on 1,440 images of 8 x 8, batches of 32 to "
+        "512. The paper trains ResNet-50 on CIFAR-10 with 256 to 4,096, and prints curves without numbers",
         "bounds are what the paper's text says of its curves; an interval is over seeds",
     ]

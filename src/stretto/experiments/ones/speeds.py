@@ -56,9 +56,9 @@ def figure2(request: Request) -> Made:
     source = Input("speeds", False, "the throughput model that the built-in catalogue has for V100 GPUs")
     notes = [
         "of the paper's figure only the text has a number: beyond 2 workers a fixed batch gains nothing",
-        "the last rows switch one assumption at a time. Averaging gradients was measured on other nodes than "
-        "the paper's; where it takes 3 to 4 times as long, and 256 samples fit on a GPU, more than 2 workers "
-        "gain nothing here either",
+        "the last rows switch one assumption at a time. Averaging gradients was measured on other nodes "
+        "than the paper's. Where it takes 3 to 4 times as long, and 256 samples fit on a GPU, more than "
+        "2 workers gain nothing here either",
     ]
     return [source], rows, notes
 

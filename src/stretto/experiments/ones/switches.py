@@ -55,8 +55,8 @@ def figure16(request: Request) -> Made:
         )
     source = Input("trainings", True, f"two small models on the processors of this machine, {times} switches")
     notes = [
-        "the paper changes sizes of eight models on V100 GPUs; its 20 s are of loading data and models onto "
-        "GPUs, which small models on processors do not have: only what stays in place compares",
+        "the paper changes sizes of eight models on V100 GPUs. Its 20 s are of loading data and models "
+        "onto GPUs, which small models on processors do not have. So only what stays in place compares",
         "restart: a checkpoint and one new process. On a busy machine all of these take longer",
     ]
     return [source], rows, notes

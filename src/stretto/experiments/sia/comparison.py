@@ -122,8 +122,8 @@ def scaling(request: Request) -> Made:
 
 
 _RIGID_NOTE = (
-    "gavel, themis and shockwave keep what jobs ask for, in rounds of 360 s; themis is Gavel's programme of "
-    "finish-time fairness, shockwave has λ = 10 and k = 0.1, as Sia's (10, 1e-1) is read here"
+    "gavel, themis and shockwave keep what jobs ask for, in rounds of 360 s. Themis is Gavel's programme "
+    "of finish-time fairness. Shockwave has λ = 10 and k = 0.1, as Sia's (10, 1e-1) is read here"
 )
 
 

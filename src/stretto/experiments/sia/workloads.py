@@ -19,8 +19,8 @@ PER_TABLE = ("avg_jct_h", "p99_jct_h", "makespan_h", "gpu_hours_per_job")
 
 
 SCALE_NOTE = (
-    "scale {scale:g}: that share of the files of each family, at least one, and of the time over which "
-    "the jobs of each arrive, at least that of about 40 jobs"
+    "scale {scale:g}: that share of the files of each family, at least one. Of each it is that share of "
+    "the arrivals, at least those of about 40 jobs"
 )
 
 

@@ -93,8 +93,8 @@ def figure3(request: Request) -> Made:
         "trainings", True, f"two small models on one processor of this machine, {times} stops each"
     )
     notes = [
-        "suspension: from the last step to the end of the process, its checkpoint included; resumption: from "
-        "there to the first step of the next one, with the start of Python and PyTorch",
+        "suspension: from the last step to the end of the process, its checkpoint included. Resumption: "
+        "from there to the first step of the next one, with the start of Python and PyTorch",
         "the paper draws resumptions on up to 16 GPUs without numbers. Those of the simulation are chosen",
     ]
     return [source], rows, notes

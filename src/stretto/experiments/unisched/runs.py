@@ -177,8 +177,8 @@ def notes_of(request: Request) -> tuple[str, ...]:
         f"scale {request.scale:g}: that share of the time over which jobs arrive",
         "the paper's figures are drawn without numbers; ranges beside ours are those of its text",
         "R_slo is one minus equation 15, which prints the attainment and calls it a miss rate",
-        f"a suspension and resumption costs {RESTART_S:g} s and {MORE_PER_GPU_S:g} s for each further GPU; "
-        "genie and optimus, which choose sizes, may run jobs on 1 to twice the GPUs asked for, the others on "
+        f"a suspension and resumption costs {RESTART_S:g} s and {MORE_PER_GPU_S:g} s for each further GPU. "
+        "Genie and optimus choose sizes: they may run jobs on 1 to twice the GPUs asked for, the others on "
         "exactly those",
         f"chronus profiles on {CHRONUS_PROFILES_ON} GPUs set aside, as the paper's text has it: bursts of "
         "these workloads wait there for hours",
