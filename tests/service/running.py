@@ -3,12 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stretto.demo.own_service import OwnService, until
 from stretto.service.eventlog import open_store
-from stretto.service.scheduling.replay import Replay
+from stretto.service.scheduling.replay import Difference, Replay
 from stretto.service.state.state import State
 
 PROGRAM = ("-m", "stretto.cli.app")
@@ -36,6 +37,17 @@ class Running(OwnService):
                 replay.next(recorded)
         replay.finish()
         return replay.decisions, len(replay.differences)
+
+    def decided_otherwise(self, **rules: str) -> list[Difference]:
+        """Decisions that come out otherwise where the configuration has these rules instead of its own."""
+        replay = Replay(State())
+        with open_store(self.store) as store:
+            for recorded in store.read():
+                if recorded.kind == "Configured":
+                    recorded = replace(recorded, body={**recorded.body, **rules})
+                replay.next(recorded)
+        replay.finish()
+        return replay.differences
 
     def log_of_all(self) -> Iterator[tuple[int, float, str, dict[str, Any]]]:
         """(number, time, kind, body) of everything that has happened."""

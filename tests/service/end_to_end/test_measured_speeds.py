@@ -1,45 +1,21 @@
 """Real trainings are given what they have shown to gain by it."""
 
 import json
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stretto.client import Client
 from stretto.demo.own_service import until
 
 from ..running import Running
+from .measured_jobs import gpus_given, measured, submit
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
-SCRIPT = Path(__file__).parent / "pretending.py"
 MACHINE = ("--slots", "4", "--gpu-type", "cpu", "--policy")
 OPTIONS = (*MACHINE, "cornucopia")
 RAMP = ("--set", "policy.profile=ramp", "--set", "policy.profile_step_s=1", "--set", "policy.notice_s=1")
-
-
-def submit(client: Client, model: str, gpus: int, most: int, **keys: Any) -> str:
-    """A job that may train on one to `most` workers, and asks for `gpus`; with other keys of its file."""
-    job = {
-        "name": model,
-        "model": model,
-        "run": f"{sys.executable} {SCRIPT} {model}",
-        "resources": {"accelerators": gpus},
-        "elastic": {"min": 1, "max": most},
-        "grace_period": "5s",
-        "envs": {"OMP_NUM_THREADS": "1"},
-        **keys,
-    }
-    return str(client.submit(json.dumps(job))["id"])
-
-
-def measured(client: Client, name: str) -> list[int]:
-    """Counts of workers on which it was measured."""
-    entries = client.describe(name)["speeds"]["entries"]
-    return [entry["gpus"] for entry in entries if entry["source"] == "measured"]
 
 
 def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_path: Path) -> None:
@@ -72,7 +48,16 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
         running.end()
 
 
-@pytest.mark.parametrize(("policy", "settings"), [("afs", ()), ("optimus", ("--set", "policy.round_s=2"))])
+UNISCHED = (
+    *("--set", "policy.auto_scaling=true", "--set", "policy.profile_s=1"),
+    *("--set", "policy.best_effort_lease_s=3", "--set", "policy.deadline_lease_s=6"),
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [("afs", ()), ("optimus", ("--set", "policy.round_s=2")), ("unisched", UNISCHED)],
+)
 def test_a_real_job_that_does_not_scale_keeps_one_worker_beside_one_that_does(
     tmp_path: Path, policy: str, settings: tuple[str, ...]
 ) -> None:
@@ -97,6 +82,7 @@ def test_a_real_job_that_does_not_scale_keeps_one_worker_beside_one_that_does(
                 return client.describe(flat)["training_gpus"], client.describe(linear)["training_gpus"]
 
             until(lambda: training() == (1, 3), 240.0, "the one trains on one worker, the other on three")
+            sized = max(seq for seq, _, kind, _ in running.log_of_all() if kind == "Decided")
             assert [client.describe(name)["restarts"] for name in jobs] == [0, 0], "both changed in place"
             for name in jobs:
                 client.change(name, "cancel")
@@ -104,6 +90,11 @@ def test_a_real_job_that_does_not_scale_keeps_one_worker_beside_one_that_does(
         decisions, differences = running.differences()
         assert decisions
         assert not differences, "decided again, the same comes out"
+        by_curve = running.decided_otherwise(speeds="assumed")
+        given = [
+            gpus_given(other.again.actions, flat) for other in by_curve if other.again and other.seq <= sized
+        ]
+        assert max(given, default=0) > 1, "by the curve the one that does not scale would have more"
     finally:
         running.end()
 

@@ -12,6 +12,7 @@ from stretto.model import (
     BoolArray,
     Cluster,
     Configurations,
+    FloatArray,
     IntArray,
     JobId,
     JobOutlook,
@@ -29,7 +30,7 @@ from stretto.model import (
 from stretto.model.timing import span
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
 from stretto.policies.common.remaining_time import Fits, remaining_s
-from stretto.policies.unisched.cells import cells_of_nodes
+from stretto.policies.unisched.cells import TOP_LEVEL, cells_of_nodes
 from stretto.policies.unisched.estimator import (
     LeaseTerms,
     Wanted,
@@ -40,6 +41,7 @@ from stretto.policies.unisched.estimator import (
 from stretto.policies.unisched.ilp import Options
 from stretto.policies.unisched.lease_plan import LeasePlan, first_fit, plan_in_order, plan_leases
 from stretto.policies.unisched.placement import give_leases
+from stretto.policies.unisched.sizes import chosen_sizes, grown
 from stretto.settings import CheckedSettings, setting
 
 VALUE_OF_PROFILING = 1.0  # reward of a profiling run [paper]
@@ -96,6 +98,8 @@ class UniSched(CheckedSettings, space="policy"):
     Where not all deadlines can be met, there is an ILP of 40 rows with one variable for each different (GPUs,
     leases, deadlines, rewards). `max_nodes` bounds the search; the distance from the best is in the plan.
 
+    With `auto_scaling` a job that states a range of GPUs runs on the count that its speeds favour (`sizes`).
+
     Deviations, and what they cost, are in docs/decisions/0007-unisched.md.
     """
 
@@ -118,6 +122,8 @@ class UniSched(CheckedSettings, space="policy"):
     by_clock: bool = True
     # a lease that a job needs in part is planned whole [paper: L = ceil(T / lease)]; False: to the nearest
     whole_leases: bool = True
+    # jobs that state a range run on the count that their speeds favour [paper: future work]; False: as asked
+    auto_scaling: bool = False
     max_nodes: int = setting(20, at_least=0)  # of branch and bound; chosen: the root is nearly always enough
 
     name: ClassVar[str] = "unisched"
@@ -173,6 +179,8 @@ class UniSched(CheckedSettings, space="policy"):
                 reserve[options.job[plan.now]] = options.gpus[plan.now]
             # Profiling runs and best effort share the rest of this tick by value per GPU.
             served |= self._served(snapshot, wanted, mine, must, reserve, accepted, room)
+        if self.auto_scaling and self.joint:  # any free GPUs will do, so what is idle can be placed
+            wanted = self._grown(snapshot, wanted, served)
         gap = _gap(bounds) if cycle or book is None else book.gap
         next_cycle_s = snapshot.now_s + self.deadline_lease_s if cycle or book is None else book.next_cycle_s
         memory = LeaseBook(
@@ -245,6 +253,9 @@ class UniSched(CheckedSettings, space="policy"):
             profiled[:] = True
         # T_dur of equation 1: what is left to run, and the resumption of those that are suspended now.
         left_s, fits = remaining_s(jobs, self.iterations, book.fits if book else Fits())
+        if self.auto_scaling:
+            sized = profiled & ~stays & (jobs.min_gpus < jobs.max_gpus) & (kind >= 0)
+            gpus, left_s = self._sized(snapshot, book, kind, gpus, left_s, sized)
         assumed_s = self.suspend_s + self.suspend_per_gpu_s * (gpus - 1).astype(np.float64)
         overhead_s = np.where(np.isfinite(progress.suspension_s), progress.suspension_s, assumed_s)
         if self.suspensions:  # a job suspended now will pay for its resumption, whatever comes
@@ -259,6 +270,44 @@ class UniSched(CheckedSettings, space="policy"):
         return Wanted(
             kind, asks, gpus, ~profiled & ~stays, profiled & ahead & ~stays, stays, left_s, overhead_s
         ), fits
+
+    def _sized(
+        self,
+        snapshot: Snapshot,
+        book: LeaseBook | None,
+        kind: IntArray,
+        gpus: IntArray,
+        left_s: FloatArray,
+        rows: BoolArray,
+    ) -> tuple[IntArray, FloatArray]:
+        """(jobs,) GPUs and time left of jobs that state a range; a lease of a deadline keeps its count."""
+        jobs, kept_gpus = snapshot.jobs, np.zeros(len(rows), dtype=np.int64)
+        if book is not None and snapshot.now_s < book.next_cycle_s:
+            keeps = _as_booked(book, jobs.ids)[0] & (jobs.held_kind == kind)
+            kept_gpus = np.where(keeps, jobs.held_gpus, 0)
+        terms = self._terms(snapshot)
+        return chosen_sizes(snapshot, kind, gpus, left_s, np.flatnonzero(rows), kept_gpus, terms)
+
+    def _grown(self, snapshot: Snapshot, wanted: Wanted, served: BoolArray) -> Wanted:
+        """With what is idle given to jobs that state a range and are served; nodes set aside stay so."""
+        types = len(snapshot.cluster.types)
+        rooms = np.array([self._room(snapshot, wanted, kind)[0] for kind in range(types)])
+        mine = served & ~wanted.kept & (wanted.kind >= 0)
+        used = np.bincount(wanted.kind[mine], wanted.asks[mine], types).astype(np.int64)
+        jobs = snapshot.jobs
+        rows = np.flatnonzero(mine & ~wanted.profiles & (jobs.min_gpus < jobs.max_gpus))
+        return replace(wanted, asks=grown(snapshot, wanted, rows, np.maximum(rooms - used, 0)))
+
+    def _terms(self, snapshot: Snapshot, top_level: int = TOP_LEVEL) -> LeaseTerms:
+        """What options are made with."""
+        return LeaseTerms(
+            snapshot.now_s,
+            self.deadline_lease_s,
+            top_level,
+            not self.joint,
+            self.suspensions,
+            self.whole_leases,
+        )
 
     def _room(self, snapshot: Snapshot, wanted: Wanted, kind: int) -> tuple[int, int]:
         """GPUs of a type that may be given out, and of those set aside for profiling."""
@@ -283,14 +332,7 @@ class UniSched(CheckedSettings, space="policy"):
     ) -> tuple[LeasePlan, Options]:
         """The options of every job with a deadline on a type, and which of them are taken."""
         rows = np.flatnonzero(mine & wanted.urgent & (wanted.gpus <= room))
-        terms = LeaseTerms(
-            snapshot.now_s,
-            self.deadline_lease_s,
-            _top_level(snapshot, kind),
-            not self.joint,
-            self.suspensions,
-            self.whole_leases,
-        )
+        terms = self._terms(snapshot, _top_level(snapshot, kind))
         options = options_for(snapshot.jobs, rows, wanted.gpus, wanted.left_s, wanted.overhead_s, terms, kind)
         if not self.objective:
             return plan_in_order(options, room), options

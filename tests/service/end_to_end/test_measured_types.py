@@ -1,0 +1,95 @@
+"""Real trainings get the GPU type on which they have shown to gain most."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.worlds.local import LocalWorld
+
+from stretto.client import Client
+from stretto.demo.own_service import until
+
+from ..running import Running
+from .measured_jobs import measured_entries, submit
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
+TYPES = {"fast-0": "fast", "slow-0": "slow"}  # two GPUs each
+MODELS = ("linear", "picky")  # the one as fast on both types, the other faster on `fast`
+ROUND_S = 10.0
+ROUNDS = 3  # that a division lasts; by turns each type would change hands in every one
+
+
+def last(running: Running) -> int:
+    """Number of the latest event."""
+    return max(seq for seq, *_ in running.log_of_all())
+
+
+def rounds(running: Running, after: int) -> dict[int, Any]:
+    """Of the decisions of whole rounds after an event, what each changes."""
+    return {
+        seq: body["actions"]
+        for seq, _, kind, body in running.log_of_all()
+        if seq > after and kind == "Decided" and "round" in body["due"]
+    }
+
+
+def measure_models(client: Client) -> None:
+    """Jobs of both models that accept one type each: others of their models know what these have shown."""
+    for types in (("fast", "slow"), ("slow", "fast")):
+        on = dict(zip(MODELS, types, strict=True))
+        jobs = {
+            submit(client, model, 2, 2, resources={"accelerators": f"{on[model]}:2"}): on[model]
+            for model in MODELS
+        }
+        for name, gpu_type in jobs.items():
+            until(
+                lambda name=name, gpu_type=gpu_type: any(  # type: ignore[misc]
+                    entry["gpu_type"] == gpu_type for entry in measured_entries(client, name)
+                ),
+                240.0,
+                f"job {name} is measured on {gpu_type}",
+            )
+        for name in jobs:
+            client.change(name, "cancel")
+        until(lambda jobs=jobs: all(client.describe(name)["ended_s"] for name in jobs), what="they end")  # type: ignore[misc]
+
+
+def test_under_gavel_the_fast_type_goes_to_the_real_job_that_gains_by_it(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path / "nodes", types=TYPES, owners=("service",))
+    world.start()
+    running = Running(
+        tmp_path, "--policy", "gavel", "--set", f"policy.round_s={ROUND_S}", program=world.program
+    )
+    try:
+        running.begin()
+        with running.client() as client:
+            measure_models(client)
+            # The one that does not gain comes first: of equals it would begin on the fast type.
+            even, picky = jobs = [submit(client, model, 2, 2) for model in MODELS]
+
+            def by_gain() -> bool:
+                on_fast, on_slow = (
+                    node["jobs"] for node in sorted(client.nodes(), key=lambda node: node["name"])
+                )
+                return (on_fast, on_slow) == ({picky: 2}, {even: 2})
+
+            until(by_gain, 240.0, "the fast type goes to the job that gains")
+            known = last(running)
+            until(lambda: len(rounds(running, known)) >= ROUNDS, what="some rounds")
+            assert by_gain()
+            for name in jobs:
+                client.change(name, "cancel")
+            until(lambda: all(client.describe(name)["ended_s"] for name in jobs), what="they end")
+    finally:
+        running.end()
+        asyncio.run(world.close())
+    decisions, differences = running.differences()
+    assert decisions
+    assert not differences, "decided again, the same comes out"
+    decided = rounds(running, known)
+    assert not any(decided.values()), "they stay where they are"
+    by_curve = running.decided_otherwise(speeds="assumed")
+    moved = [other.again.actions for other in by_curve if other.seq in decided and other.again]
+    assert any(moved), "by the curve they would take turns"
