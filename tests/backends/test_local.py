@@ -254,6 +254,34 @@ def test_an_agent_that_is_killed_is_started_again_and_nobody_notices(own: OwnAge
     asyncio.run(story())
 
 
+def test_an_agent_that_begins_anew_knows_that_its_node_is_with_a_lender(own: OwnAgent) -> None:
+    async def story() -> None:
+        async with opened(own) as backend:
+            await backend.start(a_start("1.1.0", "sleep 600"))
+            with pytest.raises(NotNow, match=r"n1 cannot go to inference: 1\.1\.0 still runs there"):
+                await backend.hand_over(["n1"], "inference")
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+            await backend.hand_over(["n1", "unknown"], "inference")
+            os.kill(pid_of(own), signal.SIGKILL)
+
+            async def is_refused() -> bool:
+                try:
+                    await backend.start(a_start("2.1.0", "true"))
+                except NotNow as refusal:
+                    return str(refusal) == "node n1 is with its lender inference"
+                except BackendUnreachable:
+                    await asyncio.sleep(0.05)
+                return False
+
+            await until(backend, is_refused)
+            await backend.hand_over(["n1"], "")
+            await backend.start(a_start("2.1.0", "true"))
+            await in_phase(backend, "2.1.0", "ended")
+
+    asyncio.run(story())
+
+
 def test_of_a_silent_node_nothing_is_known_until_it_answers_again(own: OwnAgent) -> None:
     async def story() -> None:
         async with opened(own, down_after_s=1.0) as backend:

@@ -126,6 +126,18 @@ def test_each_namespace_of_jobs_has_its_role_and_no_other_has() -> None:
     assert {verb for rule in cluster_role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
 
 
+def test_nodes_of_lenders_are_the_only_ones_that_may_be_marked() -> None:
+    (role,) = of_kind("ClusterRole", {"lenders": {"nodes": ["gpu-7", "gpu-8"]}})
+    assert role["rules"][1:] == [
+        {
+            "apiGroups": [""],
+            "resources": ["nodes"],
+            "resourceNames": ["gpu-7", "gpu-8"],
+            "verbs": ["get", "patch"],
+        }
+    ]
+
+
 def test_placeholders_give_way_to_all_others_where_nodes_may_come() -> None:
     changes = {"grow": ["h100:8:4"]}
     (priority,) = of_kind("PriorityClass", changes)

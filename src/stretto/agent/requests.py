@@ -5,6 +5,7 @@ from typing import Any
 
 WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a file name, and none that is hidden
 LONGEST_GRACE_S = 7 * 86_400.0
+LONGEST_LENDER = 200
 SIGNALS = range(1, 65)
 
 
@@ -96,6 +97,14 @@ def grace_of(body: dict[str, Any]) -> float:
     if type(grace_s) not in (int, float) or not 0 <= grace_s <= LONGEST_GRACE_S:
         raise Refused(400, f"grace_s must be 0 to {LONGEST_GRACE_S:.0f} seconds, got {grace_s!r}")
     return float(grace_s)
+
+
+def lender_of(body: Any) -> str:
+    """The lender that a node goes to, "" for training; raises Refused."""
+    lender: Any = body.get("lender") if isinstance(body, dict) else None
+    if not is_plain(lender) or len(lender) > LONGEST_LENDER:
+        raise Refused(400, f"lender must be a text of at most {LONGEST_LENDER} letters, got {lender!r}")
+    return str(lender)
 
 
 def signal_of(body: dict[str, Any]) -> int:

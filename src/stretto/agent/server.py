@@ -226,6 +226,8 @@ class Handler(BaseHTTPRequestHandler):
         match (self.command, *parts):
             case ("GET", "v1", "node"):
                 self.reply(200, {**asdict(workers.node), "instance": workers.instance})
+            case ("PUT", "v1", "node", "lender"):
+                self.reply(200, workers.hand_over(requests.lender_of(body)))
             case ("GET", "v1", "workers"):
                 wait_s = min(number_in(query, "wait_s", 0.0), LONGEST_WAIT_S)
                 self.reply(200, workers.listed(query.get("after", ""), wait_s))

@@ -67,6 +67,8 @@ class WorkerTable:
         self.supervisors: dict[int, int] = {}  # children of ours: process id, and when it started in ticks
         self.devices = devices or Devices(node.keys)
         self.bound = LogBound(node.max_log_bytes)
+        self.lender_file = state / "lender.json"
+        self.lender = lender_in(self.lender_file)  # whose node this is now; "": training's
         self.older: dict[str, list[Path]] = {}  # by job with workers here, logs of those that are forgotten
         self.others: frozenset[int] = frozenset()  # devices that others have, as last seen
         self.version = 1
@@ -99,6 +101,8 @@ class WorkerTable:
                 if not worker.start_damage and run_directory.asked_for(worker.started) != start:
                     raise Refused(409, f"worker {worker_id} was started with another request")
                 return self.shown(worker)
+            if self.lender:
+                raise Refused(423, f"node {self.node.name} is with its lender {self.lender}")
             if (self.forgotten / worker_id).exists():
                 raise Refused(410, f"worker {worker_id} has ended and was forgotten; ids are not used twice")
             for index in start["gpus"]:
@@ -137,6 +141,22 @@ class WorkerTable:
             self.look_at(worker)
             self.hurry()
             return self.shown(worker)
+
+    def hand_over(self, to: str) -> dict[str, Any]:
+        """Give this node to a lender, or with "" back to training; raises Refused while a worker lives here.
+
+        It is written down first: an agent that begins anew knows whose node it is on.
+        """
+        with self.lock:
+            living = [worker.run.name for worker in self.known.values() if not worker.ended]
+            if to and living:
+                raise Refused(423, f"node {self.node.name} cannot go to {to}: {living[0]} still runs there")
+            try:
+                supervisor.write_durably(self.lender_file, {"lender": to})
+            except OSError as failure:
+                raise Refused(507, f"whose node this is cannot be written down: {failure}") from failure
+            self.lender = to
+            return {"lender": to}
 
     def take_devices(self, gpus: list[int]) -> tuple[list[int], list[int]]:
         """The devices that a worker with these GPUs gets, and files that hold their locks; raises Refused."""
@@ -379,6 +399,17 @@ def view_of(
     view = {name: started[name] for name in ("id", "job", "gpus")}
     names = ("pid", "status", "signal", "stopped", "why", "started_s", "ended_s", "lasted_s")
     return {**view, "phase": "ended" if ending else going, **{name: details.get(name) for name in names}}
+
+
+def lender_in(path: Path) -> str:
+    """The lender that an earlier agent was told of; "" for none, and where the file cannot be read.
+
+    The service knows it, too, and tells the agent of each node that changes hands.
+    """
+    with suppress(OSError, run_directory.Damaged):
+        shape = {"lender": lambda value: isinstance(value, str)}
+        return str((run_directory.read_shaped(path, shape) or {"lender": ""})["lender"])
+    return ""
 
 
 def devices_of(started: dict[str, Any]) -> list[int]:

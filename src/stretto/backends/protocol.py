@@ -217,8 +217,9 @@ class HandsOver(Protocol):
     async def hand_over(self, nodes: Sequence[str], to: str) -> None:
         """Give nodes to the lender `to`, or, where that is "", back to training.
 
-        Returns once the cluster has taken it. No worker of ours is on nodes that go to a lender. What was
-        handed over before may be again, which does no harm. Raises BackendUnreachable, to be asked again.
+        Returns once the cluster has taken it. No worker of ours is on nodes that go to a lender. While they
+        are there, `start` raises NotNow, also over a new connection. What was handed over before may be
+        again, which does no harm. Raises BackendUnreachable, to be asked again.
         """
         ...
 

@@ -106,7 +106,8 @@ def test_a_job_file_names_image_volumes_and_what_it_tolerates() -> None:
     assert container(worker)["envFrom"] == [{"secretRef": {"name": "s3"}}]
     assert {"name": "data", "mountPath": "/data"} in container(worker)["volumeMounts"]
     assert [each["name"] for each in spec["volumes"]][-1] == "data"
-    assert [each["key"] for each in spec["tolerations"]] == ["spot", "team", "nvidia.com/gpu"]
+    keys = ["spot", "team", "nvidia.com/gpu", manifests.ON_LOAN]
+    assert [each["key"] for each in spec["tolerations"]] == keys
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("trainer", True)
 

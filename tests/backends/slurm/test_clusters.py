@@ -1,6 +1,7 @@
 """Nodes, partitions and other people's jobs of a real Slurm."""
 
 import asyncio
+import getpass
 import json
 from pathlib import Path
 
@@ -102,6 +103,46 @@ def test_a_node_is_drained_while_it_is_with_its_lender_and_takes_workers_when_it
             await in_phase(backend, "1.1.0", "running")
             await backend.stop("1.1.0", 0.0)
             await in_phase(backend, "1.1.0", "ended")
+
+    asyncio.run(story())
+
+
+def test_a_node_on_loan_is_reserved_for_us_and_released_when_it_goes_back(
+    cluster: SlurmCluster, shared: Path
+) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared, lent_by="reservation") as backend:
+            await backend.hand_over(["v1"], "inference")
+            with pytest.raises(NotNow, match="v1 is with its lender inference"):
+                await backend.start(a_start("1.1.0", "sleep 600", node="v1"))
+            elsewhere = cluster.run("sbatch", "--parsable", "--nodelist=v1", "--wrap", "sleep 600").strip()
+            state = ("squeue", "-h", "-j", elsewhere, "-o", "State=%T")
+            try:
+                while "RUNNING" not in cluster.run(*state):
+                    await asyncio.sleep(0.1)
+                for _ in range(2):  # again, as after a crash
+                    await backend.hand_over(["v1"], "")
+                assert "DRAIN" not in cluster.run("scontrol", "show", "node", "v1")
+                (reserved,) = [
+                    line
+                    for line in cluster.run("scontrol", "-o", "show", "res").splitlines()
+                    if "Nodes=v1 " in line
+                ]
+                assert f"Users={getpass.getuser()}" in reserved
+                assert "RUNNING" in cluster.run(*state)
+            finally:
+                cluster.run("scancel", elsewhere)
+        async with opened(cluster, shared, lent_by="reservation") as backend:
+            assert not {node.name: node for node in await backend.nodes()}["v1"].shut
+            await backend.start(a_start("1.1.0", "echo $SLURM_JOB_RESERVATION", node="v1"))
+            await in_phase(backend, "1.1.0", "ended")
+            assert (await backend.log("1.1.0")).data.startswith(b"stretto-v1-")
+            for _ in range(2):
+                await backend.hand_over(["v1"], "inference")
+            assert "Nodes=v1 " not in cluster.run("scontrol", "-o", "show", "res")
+        async with opened(cluster, shared, lent_by="reservation") as backend:
+            with pytest.raises(NotNow, match="v1 is with its lender inference"):
+                await backend.start(a_start("2.1.0", "sleep 600", node="v1"))
 
     asyncio.run(story())
 

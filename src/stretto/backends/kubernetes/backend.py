@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stretto.agent.requests import WORKER_ID
-from stretto.backends.kubernetes import inventory, manifests, pods
+from stretto.backends.kubernetes import inventory, lent_nodes, manifests, pods
 from stretto.backends.kubernetes.api import NODES, PODS, Api, Refusal, configuration, namespace_of
 from stretto.backends.kubernetes.informer import Informer
 from stretto.backends.kubernetes.inventory import Gpus
@@ -216,10 +216,7 @@ class KubernetesBackend:
         others = sum(
             inventory.gpus_requested(pod, gpus.resource) for pod in self.foreign.get(name, {}).values()
         )
-        tolerations = [
-            *self.options.parsed_tolerations,
-            {"key": gpus.resource, "operator": "Exists", "effect": "NoSchedule"},
-        ]
+        tolerations = manifests.tolerations_for(self.options, gpus.resource)
         state = inventory.node_state(node, gpus, others, tolerations, gone=name in self.gone)
         if self.node_informer.is_stale and state.up:
             return NodeState(
@@ -332,6 +329,8 @@ class KubernetesBackend:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(names)}"
             )
+        if lender := node.metadata.annotations.get(manifests.LENDER):
+            raise NotNow(f"worker {worker.id}: node {worker.node} is with its lender {lender}")
         gpus = self._gpus(node)
         if not all(0 <= gpu < gpus.count for gpu in worker.gpus) or len({*worker.gpus}) != len(worker.gpus):
             raise StartRefused(
@@ -344,6 +343,17 @@ class KubernetesBackend:
             if both := {*state.gpus} & {*worker.gpus}:
                 raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other_id}")
         return gpus
+
+    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+        """Mark nodes as their lender's or as on loan, so that kube-scheduler keeps the other's pods away.
+
+        Raises StaleLeader, BackendUnreachable.
+        """
+        await self.lease.admit()
+        for name in nodes:
+            node = await lent_nodes.hand_over(self.api, self.slots.machine_of(name), to)
+            if node is not None:
+                self.node_informer.put(node)
 
     async def _prepare(self, namespace: str, worker: WorkerStart) -> None:
         """The ConfigMap with the supervisor, and the Secret of the job; raises Refusal."""

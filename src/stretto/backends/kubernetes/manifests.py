@@ -26,6 +26,8 @@ PLACEHOLDER = f"{DOMAIN}/placeholder"  # label of pods that ask for nodes, and a
 ORDERS = f"{DOMAIN}/orders"  # annotation: what the supervisor is to do, a JSON object a line
 WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one that never began
 FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
+ON_LOAN = f"{DOMAIN}/on-loan"  # taint of a lender's node while training has it
+LENDER = f"{DOMAIN}/lender"  # annotation of a node that is with its lender
 TOKEN = "STRETTO_TOKEN"
 
 ROOT = "/var/run/stretto"  # in a pod
@@ -155,7 +157,9 @@ def tolerations_of(worker: WorkerStart, options: KubernetesOptions, resource: st
 
 def tolerations_for(options: KubernetesOptions, resource: str) -> list[dict[str, str]]:
     """Which taints keep no pod of ours away that has GPUs."""
-    return [*options.parsed_tolerations, {"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+    keys = (resource, ON_LOAN)
+    kept_for_us = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    return [*options.parsed_tolerations, *kept_for_us]
 
 
 def millicores(cpus: float) -> str:

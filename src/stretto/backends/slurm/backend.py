@@ -29,10 +29,11 @@ from stretto.backends.protocol import (
 from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.checks import check_job, check_partitions, check_rights, partition_for
 from stretto.backends.slurm.client import Commands, Refusal, SlurmClient, is_closed, is_for_later, require
-from stretto.backends.slurm.nodes import LENDER, NodeResources, gres_of, is_with_lender, share_of, type_of
-from stretto.backends.slurm.options import SlurmOptions
+from stretto.backends.slurm.nodes import LENDER, NodeResources, gres_of, lender_of, share_of, type_of
+from stretto.backends.slurm.options import RESERVATION, SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode
 from stretto.backends.slurm.poller import Poller
+from stretto.backends.slurm.reservations import Reservations
 from stretto.backends.slurm.worker_jobs import WorkerJob, read_notes, worker_job_at
 from stretto.jobfile.spec import JobSpec
 from stretto.model.errors import InputError
@@ -52,8 +53,11 @@ class SlurmBackend:
         self.folder = shared / "slurm" / service
         self.runs, self.forgotten = self.folder / "runs", self.folder / "forgotten"
         self.asking = SlurmClient(Commands(options))
+        self.reservations = Reservations(self.asking.commands, service, self.folder / "lenders.json")
+        self.holders: dict[str, str] = {}  # by node that changed hands: its lender, or "" for us
         self.known: dict[str, WorkerJob] = {}
         self.looking = Poller(self.asking, options, service, self.known, self.runs)
+        self.looking.reserved_for_us = lambda node: bool(self._reserved(node))
         self.starting: dict[str, asyncio.Lock] = {}
         self.supervisor_script = Path()
         self.epoch = 0  # of the service that leads
@@ -67,6 +71,8 @@ class SlurmBackend:
             await asyncio.to_thread(self.adopt)
         except OSError as failure:
             raise InputError(f"--shared {self.folder}: {failure.strerror or failure}") from None
+        if self.options.lent_by == RESERVATION:
+            self.holders = await self.reservations.holders()
         await self.looking.look()
         if any(node.others for node in self.looking.nodes):
             await asyncio.sleep(SECOND_LOOK_S)  # jobs that have just ended may still be shown there
@@ -142,7 +148,7 @@ class SlurmBackend:
             return job.state
         gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
         command = worker_jobs.submission(
-            worker, self.options, self.service, job.run, partition, gres, resources
+            worker, self.options, self.service, job.run, partition, gres, resources, self._reserved(node.name)
         )
         job.submitting = True
         try:
@@ -176,6 +182,8 @@ class SlurmBackend:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {sorted(self.looking.served)}"
             )
+        if lender := self.holders.get(node.name, lender_of(node)):
+            raise NotNow(f"worker {worker.id}: node {node.name} is with its lender {lender}")
         total = node.gpus[type_of(node)]
         if not all(0 <= gpu < total for gpu in worker.gpus) or len(set(worker.gpus)) != len(worker.gpus):
             raise StartRefused(f"worker {worker.id}: gpus must be below {total}, got {list(worker.gpus)}")
@@ -234,18 +242,29 @@ class SlurmBackend:
     async def hand_over(self, nodes: Sequence[str], to: str) -> None:
         """Drain nodes that go to a lender, and resume those that come back, unless an admin has drained them.
 
-        Raises StaleLeader and BackendUnreachable.
+        Or release and reserve them: `SlurmOptions.lent_by`. Raises StaleLeader and BackendUnreachable.
         """
         await self._check_leader()
+        if self.options.lent_by == RESERVATION:
+            for name in nodes:
+                await self.reservations.hand_over(name, to)
+                self.holders[name] = to
+            return
         listed = {node.name: node for node in await self.asking.nodes()}
         there = [listed[name] for name in nodes if name in listed]
         if to:
             changing = [node.name for node in there if "DRAIN" not in node.states]
             if changing:
                 await self.asking.set_state(changing, "DRAIN", f"{LENDER}{to}")
-        elif changing := [node.name for node in there if is_with_lender(node)]:
+        elif changing := [node.name for node in there if lender_of(node)]:
             await self.asking.set_state(changing, "RESUME")
+        self.holders |= dict.fromkeys(nodes, to)  # what Slurm shows may come later
         await self.looking.look()
+
+    def _reserved(self, node: str) -> str:
+        """The reservation of a node that is on loan; "" for none."""
+        is_reserved = self.options.lent_by == RESERVATION and self.holders.get(node) == ""
+        return self.reservations.name_of(node) if is_reserved else ""
 
     # ── who leads ─────────────────────────────────────────────────────────────────────────────────
 

@@ -141,9 +141,10 @@ def unserved(node: NodeState, listed: SlurmNode | None) -> NodeState:
     )
 
 
-def is_with_lender(node: SlurmNode) -> bool:
-    """Whether we have drained a node because it is in the hands of its lender."""
-    return "DRAIN" in node.states and node.reason.startswith(LENDER)
+def lender_of(node: SlurmNode) -> str:
+    """The lender for which we have drained a node; "" for none."""
+    is_ours = "DRAIN" in node.states and node.reason.startswith(LENDER)
+    return node.reason.removeprefix(LENDER) if is_ours else ""
 
 
 def _shut(node: SlurmNode) -> str:
@@ -151,7 +152,7 @@ def _shut(node: SlurmNode) -> str:
 
     Of a node that is drained for its lender the service knows: it is resumed before a worker starts there.
     """
-    if is_with_lender(node):
+    if lender_of(node):
         return ""
     words = next((SHUT[state] for state in sorted(node.states) if state in SHUT), "")
     return f"{words} in Slurm{_because(node)}" if words else ""

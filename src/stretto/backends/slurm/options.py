@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from stretto.agent.node import MAX_LOG_BYTES
 from stretto.backends.options import Site, check_passed_variables, option
+from stretto.model.errors import InputError
 
 if TYPE_CHECKING:
     from stretto.backends.protocol import Backend
+
+LENT_BY = (DRAIN := "drain", RESERVATION := "reservation")
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,13 @@ class SlurmOptions:
     quiet_s: float = 5.0  # and while nothing is; chosen
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     json: bool = True  # ask for JSON where Slurm has it
+    lent_by: str = DRAIN  # how nodes of lenders change hands: drain, or reservation
 
     def __post_init__(self) -> None:
-        """Check which variables are passed on."""
+        """Check which variables are passed on, and how nodes change hands."""
         check_passed_variables(self.pass_env)
+        if self.lent_by not in LENT_BY:
+            raise InputError(f"backend.lent_by={self.lent_by}: expected {' or '.join(LENT_BY)}")
 
     async def open(self, site: Site) -> "Backend":
         """The cluster whose commands are on this machine."""

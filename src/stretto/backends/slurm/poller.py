@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from stretto.agent import run_directory, supervisor
@@ -56,6 +57,7 @@ class Poller:
         self.asking, self.options, self.service, self.known = asking, options, service, workers
         self.runs = runs
         self.leads: Callable[[], bool] = lambda: True  # whether no later service has commanded here
+        self.reserved_for_us: Callable[[str], bool] = lambda node: False  # while it is on loan
         self.partitions: tuple[str, ...] = options.partitions
         self.default_partition = ""
         self.all_nodes: Mapping[str, SlurmNode] = {}
@@ -122,7 +124,7 @@ class Poller:
                 every_s = NODES_S if soon else self.options.quiet_s
                 nodes = None
                 if not due_only or now_s - self.nodes_s >= every_s or self.silence:
-                    nodes = await self.asking.nodes()
+                    nodes = [self._as_ours(node) for node in await self.asking.nodes()]
                     self.nodes_s = now_s
                 # After the nodes: whatever of ours they show in use is then in this listing.
                 jobs = await self.asking.jobs()
@@ -261,6 +263,12 @@ class Poller:
         for one in self.known.values():
             held[one.state.node] = held.get(one.state.node, NodeResources()) + one.holds
         return held
+
+    def _as_ours(self, node: SlurmNode) -> SlurmNode:
+        """A node, which is not shut by a reservation of ours."""
+        if self.reserved_for_us(node.name):
+            return replace(node, states=node.states - {"RESERVED"})
+        return node
 
     def with_patience(self, nodes: list[SlurmNode], now_s: float) -> list[SlurmNode]:
         """Nodes, of which those that have not answered Slurm for a while only are as they were before.

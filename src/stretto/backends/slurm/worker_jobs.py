@@ -92,9 +92,15 @@ def submission(
     partition: str,
     gres: str,
     resources: NodeResources,
+    reservation: str = "",
 ) -> list[str]:
-    """The command that submits a worker job; its script goes to standard input."""
+    """The command that submits a worker job; its script goes to standard input.
+
+    reservation: that its node has while it is on loan, before any that its file names.
+    """
     job_options = {"account": options.account, "qos": options.qos, **asked_of_slurm(worker)}
+    if reservation:
+        job_options["reservation"] = reservation
     return [
         "sbatch",
         "--parsable",

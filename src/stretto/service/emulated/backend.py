@@ -19,6 +19,7 @@ from stretto.backends.protocol import (
     LongPoll,
     NodeState,
     NoSuchWorker,
+    NotNow,
     StartRefused,
     WorkerStart,
     WorkerState,
@@ -61,6 +62,7 @@ class EmulatedBackend:
     settings: SimSettings = field(default_factory=SimSettings)
     profiles: ProfileLibrary | None = None
     jobs: dict[str, EmulatedJob] = field(default_factory=dict)
+    _lenders: dict[str, str] = field(default_factory=dict)  # by node that is with one
     _truths: Truths | None = None
     _nodes: Sequence[NodeState] = ()
     _poll: LongPoll = field(default_factory=LongPoll)
@@ -93,6 +95,7 @@ class EmulatedBackend:
             NodeState(str(node.id), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
             for node in self.cluster.nodes
         ]
+        self._lenders = {node.name: node.in_hands_of for node in state.nodes if node.in_hands_of}
         self.log_writer.listeners.append(self._heard)
         self._task = asyncio.create_task(self._live())
         return self
@@ -128,6 +131,8 @@ class EmulatedBackend:
         job = self.job_of(record)
         if worker.id in job.workers:
             return job.workers[worker.id].shown()
+        if lender := self._lenders.get(worker.node):
+            raise NotNow(f"worker {worker.id}: node {worker.node} is with its lender {lender}")
         now_s = self._now_s()
         peers = int(worker.env.get("WORLD_SIZE", 1))
         emulated = EmulatedWorker(
@@ -146,6 +151,17 @@ class EmulatedBackend:
         self._show(emulated)
         self._started(job, emulated, now_s)
         return emulated.shown()
+
+    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+        """Nodes of a lender take no worker until they are back; raises NotNow while one lives there."""
+        for job in self.jobs.values():
+            for worker in job.alive():
+                if to and worker.node in nodes:
+                    raise NotNow(f"node {worker.node} cannot go to {to}: {worker.id} still runs there")
+        for name in nodes:
+            self._lenders.pop(name, None)
+            if to:
+                self._lenders[name] = to
 
     async def stop(self, worker_id: str, grace_s: float) -> None:
         """Saves what it has done and ends; at the latest after the grace."""

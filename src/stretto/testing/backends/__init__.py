@@ -21,14 +21,25 @@ which the backend sets. `stretto.testing.services` has the promises of a whole s
 """
 
 from stretto.testing.backends.gpus import Gpus
+from stretto.testing.backends.hand_overs import HandOvers
 from stretto.testing.backends.lives import Lives
 from stretto.testing.backends.stage import Stage
 from stretto.testing.backends.stops import Stops
 from stretto.testing.backends.trouble import Trouble
 from stretto.testing.backends.world import CannotRun, World
 
-__all__ = ["BackendConformance", "CannotRun", "Gpus", "Lives", "Stage", "Stops", "Trouble", "World"]
+__all__ = [
+    "BackendConformance",
+    "CannotRun",
+    "Gpus",
+    "HandOvers",
+    "Lives",
+    "Stage",
+    "Stops",
+    "Trouble",
+    "World",
+]
 
 
-class BackendConformance(Lives, Gpus, Stops, Trouble):
-    """Every promise of `stretto.backends.protocol.Backend`."""
+class BackendConformance(Lives, Gpus, Stops, Trouble, HandOvers):
+    """Every promise of `stretto.backends.protocol.Backend`, and of what it may have beside."""

@@ -124,14 +124,16 @@ class Stage:
         await self.began(worker)
         return worker
 
-    async def insist(self, order: Callable[[], Awaitable[Found]]) -> Found:
-        """Give an order again until the cluster takes it."""
+    async def insist(
+        self, order: Callable[[], Awaitable[Found]], unless: tuple[type[Exception], ...] = ()
+    ) -> Found:
+        """Give an order again until the cluster takes it. unless: refusals that count."""
         until_s = time.monotonic() + self.world.patience_s
         while True:
             try:
                 return await order()
-            except BackendUnreachable:
-                if time.monotonic() > until_s:
+            except BackendUnreachable as refusal:
+                if isinstance(refusal, unless) or time.monotonic() > until_s:
                     raise
             await asyncio.sleep(0.1)
 

@@ -1,0 +1,11 @@
+"""Nodes that go to a lender and come back, over every backend."""
+
+import pytest
+
+from stretto.testing.backends.hand_overs import HandOvers
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
+
+class TestHandOvers(HandOvers):
+    """Over every cluster of `worlds`."""
