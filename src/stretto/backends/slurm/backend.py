@@ -54,7 +54,7 @@ class SlurmBackend:
         self.runs, self.forgotten = self.folder / "runs", self.folder / "forgotten"
         self.asking = SlurmClient(Commands(options))
         self.reservations = Reservations(self.asking.commands, service, self.folder / "lenders.json")
-        self.holders: dict[str, str] = {}  # by node that changed hands: its lender, or "" for us
+        self.lenders: dict[str, str] = {}  # by node that changed hands: its lender, or "" for us
         self.known: dict[str, WorkerJob] = {}
         self.looking = Poller(self.asking, options, service, self.known, self.runs)
         self.looking.reserved_for_us = lambda node: bool(self._reserved(node))
@@ -72,7 +72,7 @@ class SlurmBackend:
         except OSError as failure:
             raise InputError(f"--shared {self.folder}: {failure.strerror or failure}") from None
         if self.options.lent_by == RESERVATION:
-            self.holders = await self.reservations.holders()
+            self.lenders = await self.reservations.lenders()
         await self.looking.look()
         if any(node.others for node in self.looking.nodes):
             await asyncio.sleep(SECOND_LOOK_S)  # jobs that have just ended may still be shown there
@@ -182,7 +182,7 @@ class SlurmBackend:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {sorted(self.looking.served)}"
             )
-        if lender := self.holders.get(node.name, lender_of(node)):
+        if lender := self.lenders.get(node.name, lender_of(node)):
             raise NotNow(f"worker {worker.id}: node {node.name} is with its lender {lender}")
         total = node.gpus[type_of(node)]
         if not all(0 <= gpu < total for gpu in worker.gpus) or len(set(worker.gpus)) != len(worker.gpus):
@@ -248,7 +248,7 @@ class SlurmBackend:
         if self.options.lent_by == RESERVATION:
             for name in nodes:
                 await self.reservations.hand_over(name, to)
-                self.holders[name] = to
+                self.lenders[name] = to
             return
         listed = {node.name: node for node in await self.asking.nodes()}
         there = [listed[name] for name in nodes if name in listed]
@@ -258,12 +258,12 @@ class SlurmBackend:
                 await self.asking.set_state(changing, "DRAIN", f"{LENDER}{to}")
         elif changing := [node.name for node in there if lender_of(node)]:
             await self.asking.set_state(changing, "RESUME")
-        self.holders |= dict.fromkeys(nodes, to)  # what Slurm shows may come later
+        self.lenders |= dict.fromkeys(nodes, to)  # what Slurm shows may come later
         await self.looking.look()
 
     def _reserved(self, node: str) -> str:
         """The reservation of a node that is on loan; "" for none."""
-        is_reserved = self.options.lent_by == RESERVATION and self.holders.get(node) == ""
+        is_reserved = self.options.lent_by == RESERVATION and self.lenders.get(node) == ""
         return self.reservations.name_of(node) if is_reserved else ""
 
     # ── who leads ─────────────────────────────────────────────────────────────────────────────────

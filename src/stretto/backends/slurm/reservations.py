@@ -32,7 +32,7 @@ class Reservations:
     service: str
     path: Path
 
-    async def holders(self) -> dict[str, str]:
+    async def lenders(self) -> dict[str, str]:
         """By node that belongs to a lender: its lender while it is there, "" while it is on loan."""
         with suppress(OSError, run_directory.Damaged):
             known = await asyncio.to_thread(run_directory.read_json, self.path)
@@ -65,9 +65,9 @@ class Reservations:
                 return ""
             raise BackendUnreachable(f"scontrol {' '.join(words)}: {refusal}") from None
 
-    async def _write(self, node: str, holder: str) -> None:
-        holders = await self.holders() | {node: holder}
+    async def _write(self, node: str, lender: str) -> None:
+        lenders = await self.lenders() | {node: lender}
         try:
-            await asyncio.to_thread(supervisor.write_durably, self.path, holders)
+            await asyncio.to_thread(supervisor.write_durably, self.path, lenders)
         except OSError as failure:
             raise BackendUnreachable(f"whose nodes are whose cannot be written down: {failure}") from failure
