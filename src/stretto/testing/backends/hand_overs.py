@@ -31,7 +31,7 @@ class HandOvers:
         assert (await stage.ended(late)).status == 0
 
     async def hand_over(self, stage: Stage, node: str, to: str) -> None:
-        """Have it done, as often as it takes; skips where nobody is to be told."""
+        """Have it done, as often as it takes; skips where no cluster is to be told."""
         backend = stage.backend
         if not isinstance(backend, HandsOver):
             pytest.skip(
