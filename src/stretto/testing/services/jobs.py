@@ -61,6 +61,17 @@ class Jobs:
             assert "\n" not in str(refused.value)
             assert str(next(iter(asked.values()))) in str(refused.value).replace(",", "")
 
+    def test_a_worker_of_more_gpus_than_a_node_has_is_refused_in_one_line(
+        self, service: ServiceFixture
+    ) -> None:
+        """A worker of more GPUs than any node has is refused in one line."""
+        most = 1 + max(node["gpus"] for node in service.nodes().values())
+        with pytest.raises(InputError) as refused:
+            service.submit("sleep", 1.0, resources={"accelerators": most, "gpus_per_worker": most})
+        assert "\n" not in str(refused.value)
+        assert "gpus_per_worker" in str(refused.value)
+        assert str(most) in str(refused.value)
+
     def test_a_status_of_its_own_ends_a_job_as_failed(self, service: ServiceFixture) -> None:
         """A status of its own ends a job as failed."""
         shown = service.until_state(service.submit("sleep", 0.1, 7, restart={"max": 0}), "FAILED")

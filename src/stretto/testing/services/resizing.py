@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from stretto.model import InputError
 from stretto.testing.services.fixture import ServiceFixture
 
 MANY = 100_000
@@ -27,6 +30,34 @@ class Resizing:
         if service.tells:
             began = [note["worker"] for note in service.began(job)]
             assert len(began) in (3, 4), "who stayed was not started again"
+
+    def test_a_job_of_workers_of_two_gpus_grows_and_shrinks_by_whole_workers(
+        self, service: ServiceFixture
+    ) -> None:
+        """A job of workers of two GPUs grows and shrinks by whole workers, and each sees both its GPUs."""
+        gpu_type, gpus = type_with_most_gpus(service)
+        job = service.submit(
+            "train",
+            MANY,
+            gpus=2,
+            gpu_type=gpu_type,
+            elastic={"min": 2, "max": gpus},
+            resources={"accelerators": f"{gpu_type}:2", "gpus_per_worker": 2},
+        )
+        scaled(service, job, 2)
+        assert workers_with_two(service, job) == 1
+        with pytest.raises(InputError, match="whole workers of 2 GPUs, got 3"):
+            service.change(job, "scale", min_gpus=3, max_gpus=4)
+        scaled(service, job, 4)
+        assert workers_with_two(service, job) == 2
+        scaled(service, job, 2)
+        assert workers_with_two(service, job) == 1
+        shown = service.shown(job)
+        assert (shown["attempt"], shown["failures"]) == (1, 0), "it was never restarted"
+        if service.tells:
+            began = service.began(job)
+            assert [len(note["devices"]) for note in began] == [2, 2], "every worker sees all its GPUs"
+            assert len({(note["node"], *note["devices"]) for note in began}) == 2, "and no others"
 
     def test_who_is_preempted_is_started_anew_from_where_it_was(self, service: ServiceFixture) -> None:
         """A job that is preempted is started anew from where it was."""
@@ -99,6 +130,22 @@ class Resizing:
             finally:
                 for other in others:
                     client.close_node(other, closed=False)
+
+
+def type_with_most_gpus(service: ServiceFixture) -> tuple[str, int]:
+    """The type that has most GPUs, and how many."""
+    gpus: dict[str, int] = {}
+    for node in service.nodes().values():
+        gpus[node["gpu_type"]] = gpus.get(node["gpu_type"], 0) + node["gpus"]
+    return max(gpus.items(), key=lambda item: item[1])
+
+
+def workers_with_two(service: ServiceFixture, job: str) -> int:
+    """Workers that a job has, where each has two GPUs of one node."""
+    shown = service.shown(job)
+    assert set(shown["gpus_per_worker"].values()) == {2}
+    assert all(gpus % 2 == 0 for gpus in shown["nodes"].values()), shown["nodes"]
+    return int(shown["gpus"]) // 2
 
 
 def scaled(service: ServiceFixture, job: str, gpus: int) -> None:
