@@ -136,6 +136,8 @@ def test_a_page_is_made_of_tables_that_earlier_commands_left(stretto: Stretto, t
     assert rows == [line for line in of_all if line in rows]
     assert len(rows) == 4
     assert any(line.endswith("at a scale of 0.5: this share of each workload.") for line in lines)
+    assert any("| (contradicted) |" in line for line in lines)
+    assert "| 3 | 2 | 2 | 0 | 0 | 0 | 1 |" in lines, "only whole tables are counted"
     assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |  |  |  |" in lines
 
 

@@ -152,12 +152,15 @@ READ = (
 def page_of(outcomes: Sequence[Outcome], about: str) -> str:
     """The page of all tables, as Markdown. about: how they were made."""
     tables = [outcome.table for outcome in outcomes if outcome.table is not None]
-    counts = Counter(verdict for table in tables for verdict in table.verdicts)
+    whole = [table for table in tables if table.scale == 1]
+    counts = Counter(verdict for table in whole for verdict in table.verdicts)
     lines = [
         "# Results: the papers' figures and ours",
         "",
         about,
         "Nothing on this page is typed in. The [rule](reproducing.md#verdicts) of the verdicts came first.",
+        f"{len(whole)} tables are whole, and counted here. {len(tables) - len(whole)} were made of a share of "
+        "the arrivals, which loads a cluster less: their verdicts are in brackets, and not counted.",
         "",
         *_table(
             ("rows", "compared", *(str(verdict) for verdict in Verdict)),
@@ -194,7 +197,7 @@ def _summary(outcome: Outcome) -> tuple[str, ...]:
     return (
         f"[{name}](#{name})",
         paper,
-        str(table_verdict(verdicts)),
+        str(table_verdict(verdicts)) if table.scale == 1 else f"({table_verdict(verdicts)})",
         *(str(counts[each]) for each in JUDGED),
         "both" if len(kinds) > 1 else kinds.pop(),
         f"{table.scale:g}",

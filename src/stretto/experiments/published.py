@@ -8,13 +8,15 @@ from stretto.experiments.ones import batches, progress, speeds, switches
 from stretto.experiments.ones import comparison as ones
 from stretto.experiments.reproduction import Experiment, Made, Request
 from stretto.experiments.sia import comparison as sia
-from stretto.experiments.sia import settings
+from stretto.experiments.sia import figures, settings
 from stretto.experiments.unisched import comparison as unisched
 from stretto.experiments.unisched import estimator
 from stretto.experiments.unisched import parts as unisched_parts
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 
+SIA_TESTBED = "the 30 jobs of its testbed"
+SIA_RATES = "its samples of Helios by rate"
 LYRA = "its 15 days of training jobs and of inference load"
 LYRA_TESTBED = "the 180 jobs and the inference load of its testbed"
 
@@ -92,6 +94,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
         Experiment("sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15),
         Experiment("sia-fig1", "Sia (SOSP 2023), figure 1, right", "sia", settings.figure1, 15),
+        Experiment("sia-fig2", "Sia (SOSP 2023), figure 2", "sia", figures.figure2),
+        Experiment(
+            "sia-fig4", "Sia (SOSP 2023), figures 4 and 5", "sia", figures.figure4, 15, private=SIA_TESTBED
+        ),
+        Experiment("sia-fig6", "Sia (SOSP 2023), figure 6", "sia", figures.figure6, 15),
+        Experiment("sia-fig7", "Sia (SOSP 2023), figure 7", "sia", figures.figure7, 75, private=SIA_RATES),
+        Experiment("sia-gpt", "Sia (SOSP 2023), section 5.3", "sia", figures.gpt),
         Experiment("sia-fig10", "Sia (SOSP 2023), figure 10", "sia", settings.figure10, 30),
         Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
