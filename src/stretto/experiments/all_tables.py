@@ -159,8 +159,8 @@ def page_of(outcomes: Sequence[Outcome], about: str) -> str:
         "",
         about,
         "Nothing on this page is typed in. The [rule](reproducing.md#verdicts) of the verdicts came first.",
-        f"{len(whole)} tables are whole, and counted here. {len(tables) - len(whole)} were made of a share of "
-        "the arrivals, which loads a cluster less: their verdicts are in brackets, and not counted.",
+        f"{len(whole)} tables are whole, and counted here. {len(tables) - len(whole)} were made of a share "
+        "of the arrivals, which loads a cluster less: their verdicts are in brackets, and not counted.",
         "",
         *_table(
             ("rows", "compared", *(str(verdict) for verdict in Verdict)),
