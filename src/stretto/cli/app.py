@@ -33,6 +33,7 @@ from stretto.cli import (
     submit,
     top,
     traces,
+    usage,
 )
 from stretto.cli.printing import say, shortened, show_json
 from stretto.model.errors import StrettoError
@@ -91,7 +92,8 @@ app.add_typer(cluster.queues, name="queues")
 app.add_typer(priority_classes.app, name="priority-classes")
 app.add_typer(reserve.app, name="reserve")
 app.add_typer(lenders.app, name="lenders")
-app.command()(cluster.usage)
+app.command()(usage.usage)
+app.add_typer(usage.prices, name="gpu-prices")
 app.add_typer(shares.app, name="shares")
 app.command()(forecast.whatif)
 app.add_typer(cluster.token, name="token")

@@ -1,4 +1,4 @@
-"""The verbs for what jobs run on and which users may run them: nodes, queues, usage, token."""
+"""The verbs for what jobs run on and which users may run them: nodes, queues, token."""
 
 import time
 from typing import Annotated, Any
@@ -184,26 +184,6 @@ def _quota_of(queue: dict[str, Any]) -> str:
 def _users_of(queue: dict[str, Any]) -> str:
     users = queue.get("users")
     return "everybody" if users is None else ", ".join(users) or "nobody"
-
-
-def usage(
-    by: Annotated[str, typer.Option(help="What to sum by: user or queue.")] = "user",
-    url: Url = "",
-    token: Token = "",
-    as_json: options.Json = False,
-) -> None:
-    """Show GPU-hours, GPUs held now and jobs, by user or queue."""
-    if by not in ("user", "queue"):
-        raise InputError(f"--by {by}: expected user or queue")
-    with service(url, token) as client:
-        sums = client.usage(by)
-    if as_json:
-        show_json({"by": by, "usage": sums})
-        return
-    rows = [
-        [row[by] or "(none)", str(row["jobs"]), str(row["gpus"]), f"{row['gpu_hours']:.2f}"] for row in sums
-    ]
-    show_table("", [by, "jobs", "gpus", "gpu hours"], rows, none="no GPUs have been used yet")
 
 
 @token.command("create")

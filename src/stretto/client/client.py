@@ -349,10 +349,25 @@ class Client:
         verb = "uncordon" if not closed else "drain" if drain else "cordon"
         return self.ask("POST", f"/api/v1/nodes/{_name(node)}/{verb}", json={"why": why})
 
-    def usage(self, by: str = "user") -> list[dict[str, Any]]:
-        """GPU-hours and jobs."""
-        found: list[dict[str, Any]] = self.ask("GET", "/api/v1/usage", params={"by": by})["usage"]
-        return found
+    def usage(self, *by: str, start: str = "", end: str = "", zone: str = "UTC") -> list[dict[str, Any]]:
+        """GPU time by user, queue, type, job and day, week or month, between dates or times of a zone."""
+        asked = {"by": list(by) or ["user"], "from": start, "to": end, "zone": zone}
+        rows: list[dict[str, Any]] = self.ask("GET", "/api/v1/usage", params=asked)["usage"]
+        return rows
+
+    def gpu_prices(self) -> list[dict[str, Any]]:
+        """What an hour of a GPU costs, by type, from when on."""
+        rows: list[dict[str, Any]] = self.ask("GET", "/api/v1/gpu-prices")["gpu_prices"]
+        return rows
+
+    def set_gpu_price(
+        self, gpu_type: str, price: float, start: str = "", zone: str = "UTC"
+    ) -> list[dict[str, Any]]:
+        """Give an hour of a GPU of a type a price from a date or time on; all prices."""
+        asked = {"price": price, "start": start, "zone": zone}
+        path = f"/api/v1/gpu-prices/{_name(gpu_type)}"
+        rows: list[dict[str, Any]] = self.ask("PUT", path, json=asked)["gpu_prices"]
+        return rows
 
     def is_ready(self) -> bool:
         """Whether the service can take jobs now."""

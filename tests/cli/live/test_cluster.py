@@ -1,5 +1,6 @@
 """The verbs for nodes, queues, usage and tokens, and `top`."""
 
+import csv
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +151,40 @@ def test_usage_adds_up_by_user_and_queue(verbs: Stretto) -> None:
     by_user = {row["user"]: row for row in verbs("usage", "--json").json["usage"]}
     assert by_user["ada"]["jobs"] >= 1
     assert verbs("usage", "--by", "queue").table[0][0] == "queue"
+
+
+def test_usage_is_split_by_day_and_has_a_price(verbs: Stretto) -> None:
+    verbs("submit", "--wait", "--", "true")
+    cpu = verbs("nodes", "list", "--json").json["nodes"][0]["gpu_type"]
+    assert verbs("gpu-prices", "set", cpu, "3600", "--from", "2020-01-01").out == (
+        f"{cpu}: 3600 per GPU-hour from 2020-01-01 on\n"
+    )
+    assert verbs("gpu-prices", "--json").json["gpu_prices"] == [
+        {"gpu_type": cpu, "price": 3600.0, "from": "2020-01-01T00:00:00+00:00"}
+    ]
+    asked = ("usage", "--by", "user", "--by", "day", "--zone", "Europe/Berlin", "--from", "2020-01-01")
+    (row, *_) = verbs(*asked, "--json").json["usage"]
+    assert row["cost"] == pytest.approx(row["charged_gpu_seconds"])
+    assert row["gpu_seconds"] == pytest.approx(
+        sum(row[f"{use}_gpu_seconds"] for use in ("useful", "unsaved", "lost", "idle"))
+    )
+    header, first, *_ = list(csv.reader(verbs(*asked, "--csv").out.splitlines()))
+    assert header[:3] == ["user", "period", "jobs"]
+    assert float(first[header.index("gpu_seconds")]) == row["gpu_seconds"]
+    for words, said in (
+        (
+            ("usage", "--zone", "Mars/Olympus"),
+            "zone: expected a time zone like Europe/Berlin, got 'Mars/Olympus'",
+        ),
+        (("usage", "--from", "soon"), "from: expected a date or a time like 2026-11-01, got 'soon'"),
+        (("usage", "--from", "2026-11-01T00:01"), "from: expected a time at a quarter of an hour"),
+        (("usage", "--by", "day", "--by", "week"), "one period at most, got day, week"),
+        (("usage", "--csv", "--json"), "--csv: expected without --json"),
+        (("gpu-prices", "set", cpu, "-1"), "price: expected a number from 0"),
+    ):
+        ran = verbs(*words)
+        assert (ran.status, ran.err.count("\n")) == (2, 1), ran.err
+        assert said in ran.err
 
 
 def test_a_token_comes_from_a_file_and_has_an_end(verbs: Stretto, tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("POST", "/api/v1/lenders/l/need", {"nodes": 1}, "operator"),
     ("DELETE", "/api/v1/lenders/l", None, "operator"),
     ("GET", "/api/v1/usage", None, "user"),
+    ("GET", "/api/v1/gpu-prices", None, "user"),
+    ("PUT", "/api/v1/gpu-prices/a100", {"price": 2.5}, "admin"),
     ("GET", "/api/v1/priority-classes", None, "user"),
     ("PUT", "/api/v1/priority-classes/urgent", {"value": 10}, "operator"),
     ("DELETE", "/api/v1/priority-classes/urgent", None, "operator"),
@@ -109,7 +111,8 @@ def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
                     path.replace("n1", "{node}")
                     .replace("/long", "/{queue}")
                     .replace("users/ada", "users/{user}")
-                    .replace("classes/urgent", "classes/{name}"),
+                    .replace("classes/urgent", "classes/{name}")
+                    .replace("gpu-prices/a100", "gpu-prices/{gpu_type}"),
                 )
                 for method, path in listed
             }

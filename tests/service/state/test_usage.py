@@ -1,12 +1,57 @@
-"""GPU time by user and queue, against sums that were done by hand."""
+"""GPU time by user, queue, type, job and period, against sums by hand and a walk over the log."""
 
-from collections.abc import Callable
+import random
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.drawn import scaled
 from tests.service.scene import Scene
 
+from stretto.model import InputError
+from stretto.service.eventlog import Store, Unrecorded, open_store
+from stretto.service.eventlog.archive import rows_of, spell_of
+from stretto.service.retention.job_retention import mend
 from stretto.service.state import events as happened
-from stretto.service.state.shares import usage_of
+from stretto.service.state.events import Event, body_of, subject_of
+from stretto.service.state.gpu_prices import GpuPrices
+from stretto.service.state.reducer import apply_or_skip
+from stretto.service.state.state import State
+from stretto.service.state.usage import US_PER_S, CauseKind, Use
+from stretto.service.state.usage_report import Holding, Question, Report, first_us_of, holdings_of
+
+BEGAN_S = 1.0e9  # when scenes begin: 2001-09-09T01:46:40Z
+
+
+def report_of(
+    state: State,
+    now_s: float,
+    question: Question,
+    store: Store | None = None,
+    prices: GpuPrices | None = None,
+) -> list[dict[str, Any]]:
+    """As the route does: what is in the state, and what has left it."""
+    holdings = holdings_of(state, now_s)
+    if store is not None:
+        numbers = {record.number for record in state.jobs.values()}
+        holdings += [
+            Holding(job, owner, spell_of(row))
+            for number, job, owner, row in store.ended.used(None, None)
+            if number not in numbers
+        ]
+    now_us = round((BEGAN_S + now_s) * US_PER_S)
+    prices = prices or GpuPrices()
+    report = Report(question, now_us, price=prices.at if prices else None, changes_us=prices.changes_us())
+    report.begin(first_us_of(holdings, now_us))
+    for holding in holdings:
+        report.add(holding)
+    return report.as_json()
 
 
 def test_usage_is_gpus_times_hours_by_user_and_queue() -> None:
@@ -21,15 +66,260 @@ def test_usage_is_gpus_times_hours_by_user_and_queue() -> None:
     scene.give(_1=None, _3={"n0": 0b1})
     scene.tell(happened.Ended("2", "COMPLETED", 0))
     scene.now_s = 9000.0  # job 3: 1 for an hour, and goes on
-    everybody: Callable[[str], bool] = {"ada", "bob"}.__contains__
-    assert usage_of(scene.state, everybody, scene.now_s, "user") == [
-        {"user": "ada", "jobs": 2, "gpus": 0, "gpu_hours": pytest.approx(5.5)},
-        {"user": "bob", "jobs": 1, "gpus": 1, "gpu_hours": pytest.approx(1.0)},
+
+    def sums(by: str) -> list[tuple[str, int, int, float]]:
+        rows = report_of(scene.state, scene.now_s, Question((by,)))
+        return [(row[by], row["jobs"], row["gpus"], row["gpu_hours"]) for row in rows]
+
+    assert sums("user") == [("ada", 2, 0, 5.5), ("bob", 1, 1, 1.0)]
+    assert sums("queue") == [("", 2, 1, 2.5), ("long", 1, 0, 4.0)]
+    assert sums("job") == [("1", 1, 0, 4.0), ("2", 1, 0, 1.5), ("3", 1, 1, 1.0)]
+    assert sums("type") == [("a100", 3, 1, 6.5)]
+
+
+def test_periods_are_those_of_a_zone_and_a_range_cuts_exactly() -> None:
+    scene = Scene()
+    scene.submit("1", 2)
+    scene.give(_1={"n0": 0b11})
+    scene.now_s = 30 * 3600.0  # from 01:46:40 on the 9th to 07:46:40 on the 10th, UTC
+
+    def days(zone: str, **more: Any) -> list[tuple[str, float]]:
+        rows = report_of(scene.state, scene.now_s, Question(("day",), zone=ZoneInfo(zone), **more))
+        return [(row["period"], row["gpu_seconds"]) for row in rows]
+
+    to_midnight_s = 24 * 3600 - (3600 + 46 * 60 + 40)
+    assert days("UTC") == [
+        ("2001-09-09", 2.0 * to_midnight_s),
+        ("2001-09-10", 2.0 * (108_000 - to_midnight_s)),
     ]
-    assert usage_of(scene.state, "bob".__eq__, scene.now_s, "user") == [
-        {"user": "bob", "jobs": 1, "gpus": 1, "gpu_hours": pytest.approx(1.0)},
+    kathmandu_s = to_midnight_s - (5 * 3600 + 45 * 60)  # five hours and three quarters ahead
+    assert days("Asia/Kathmandu") == [
+        ("2001-09-09", 2.0 * kathmandu_s),
+        ("2001-09-10", 2.0 * (108_000 - kathmandu_s)),
     ]
-    assert usage_of(scene.state, everybody, scene.now_s, "queue") == [
-        {"queue": "", "jobs": 2, "gpus": 1, "gpu_hours": pytest.approx(2.5)},
-        {"queue": "long", "jobs": 1, "gpus": 0, "gpu_hours": pytest.approx(4.0)},
-    ]
+    noon_us = round(datetime(2001, 9, 9, 12, tzinfo=UTC).timestamp() * US_PER_S)
+    asked = {"from_us": noon_us, "until_us": noon_us + 3_600 * US_PER_S}
+    assert days("UTC", **asked) == [("2001-09-09", 7200.0)]
+    with pytest.raises(
+        InputError, match="from: expected a time at a quarter of an hour, got 2001-09-09T12:00:01"
+    ):
+        Question(from_us=noon_us + US_PER_S)
+    with pytest.raises(InputError, match="by: expected each once, and one period at most, got day, week"):
+        Question(("day", "week"))
+
+
+def uses(scene: Scene, job: str) -> dict[str, float]:
+    (row,) = [row for row in report_of(scene.state, scene.now_s, Question(("job",))) if row["job"] == job]
+    return {use.value: row[f"{use.value}_gpu_seconds"] for use in Use if row[f"{use.value}_gpu_seconds"]}
+
+
+def test_training_is_unsaved_until_a_checkpoint_and_lost_with_the_start_after_a_stop() -> None:
+    scene = Scene()
+    scene.submit("1", 2)
+    scene.give(_1={"n0": 0b11})
+    scene.now_s = 10.0  # nothing has started yet
+    scene.reconcile()
+    scene.now_s = 110.0
+    assert uses(scene, "1") == {"idle": 20.0, "unsaved": 200.0}
+    scene.tell(happened.Checkpointed("1", 5, "/c"))
+    scene.now_s = 140.0
+    assert uses(scene, "1") == {"idle": 20.0, "useful": 200.0, "unsaved": 60.0}
+    for name in scene.names("1"):
+        scene.end(name, 137)  # somebody kills it, and it is tried again
+    scene.tell(happened.Requeued("1", 150.0))
+    scene.reconcile()
+    assert uses(scene, "1") == {"idle": 20.0, "useful": 200.0, "lost": 60.0}
+    scene.now_s = 150.0
+    scene.give(_1={"n1": 0b11})
+    scene.now_s = 160.0
+    scene.reconcile()
+    scene.now_s = 161.0
+    assert uses(scene, "1") == {"idle": 20.0, "useful": 200.0, "lost": 60.0 + 20.0, "unsaved": 2.0}
+    for name in scene.names("1"):
+        scene.end(name, 0)
+    scene.reconcile()
+    assert uses(scene, "1") == {"idle": 20.0, "useful": 202.0, "lost": 80.0}
+
+
+def test_lost_time_is_charged_to_who_caused_it() -> None:
+    scene = Scene()
+    scene.submit("1", 2, queue="low")
+    scene.submit("2", 4, user="bob", queue="high")
+    scene.give(_1={"n0": 0b11})
+    scene.reconcile()
+    scene.now_s = 100.0
+    action = {"verb": "stop", "job": "1", "before": {"nodes": {"n0": 0b11}}, "after": None}
+    scene.tell(happened.Decided(scene.state.seq, 100.0, (), (action,), preempted={"1": ("2", 10, 0)}))
+    scene.reconcile()
+    for name in scene.names("1"):
+        scene.end(name, 143)
+    scene.reconcile()
+    (spell,) = [spell for spell in scene.state.jobs["1"].usage.spells if spell.use is Use.LOST]
+    assert (spell.cause.kind, spell.cause.name, spell.cause.user) == (CauseKind.JOB, "2", "bob")
+    rows = {row["user"]: row for row in report_of(scene.state, scene.now_s, Question(("user",)))}
+    assert (rows["ada"]["lost_gpu_seconds"], rows["ada"]["charged_gpu_seconds"]) == (200.0, 0.0)
+    assert (rows["bob"]["gpu_seconds"], rows["bob"]["charged_gpu_seconds"]) == (0.0, 200.0)
+    by_queue = {row["queue"]: row for row in report_of(scene.state, scene.now_s, Question(("queue",)))}
+    assert by_queue["high"]["charged_gpu_seconds"] == 200.0
+
+    scene.give(_1={"n1": 0b11})
+    scene.reconcile()
+    scene.now_s = 150.0
+    scene.silence(1)
+    scene.bury(1)
+    scene.reconcile()
+    lost = [spell.cause for spell in scene.state.jobs["1"].usage.spells if spell.use is Use.LOST]
+    assert [(cause.kind, cause.name, cause.user) for cause in lost][-1] == (CauseKind.NODE, "n1", "")
+    rows = {row["user"]: row for row in report_of(scene.state, scene.now_s, Question(("user",)))}
+    assert rows[""]["charged_gpu_seconds"] == 100.0  # the cluster
+
+
+def test_a_price_holds_from_a_time_on() -> None:
+    scene = Scene()
+    scene.submit("1", 2)
+    scene.now_s = 800.0  # a quarter begins: 02:00
+    scene.give(_1={"n0": 0b11})
+    scene.now_s += 2 * 3600.0
+    prices = GpuPrices()
+    two_us = round((BEGAN_S + 800.0) * US_PER_S)
+    prices.set("a100", 3.0, two_us + 3600 * US_PER_S)
+    (row,) = report_of(scene.state, scene.now_s, Question(), prices=prices)
+    assert (row["cost"], row["unpriced_gpu_seconds"]) == (6.0, 7200.0)
+    prices.set("a100", 1.0, 0)
+    (row,) = report_of(scene.state, scene.now_s, Question(), prices=prices)
+    assert (row["cost"], row["unpriced_gpu_seconds"]) == (8.0, 0.0)
+    prices.set("a100", 2.0, 0)  # instead
+    (row,) = report_of(scene.state, scene.now_s, Question(), prices=prices)
+    assert row["cost"] == 10.0
+    (row,) = report_of(scene.state, scene.now_s, Question())
+    assert (row["cost"], row["unpriced_gpu_seconds"]) == (None, None)
+
+
+# ── sums are those of the log ─────────────────────────────────────────────────────────────────────
+
+
+def walked(log: Sequence[Event], times: Sequence[float], until_s: float) -> Counter[tuple[str, str, str]]:
+    """(job, user, queue) → GPU-microseconds, from who holds what between any two events; no usage is read."""
+    state, gpu_us, users = State(), Counter[tuple[str, str, str]](), dict[str, str]()
+    for number, (event, at_s) in enumerate(zip(log, times, strict=True)):
+        apply_or_skip(state, event, number + 1, at_s)
+        users |= {name: record.user for name, record in state.jobs.items()}
+        ends_s = times[number + 1] if number + 1 < len(times) else until_s
+        length_us = round(ends_s * US_PER_S) - round(at_s * US_PER_S)
+        for job, allocation in dict(state.placement or {}).items():
+            gpu_us[str(job), users[job], state.jobs[job].queue] += allocation.gpus * length_us
+    return +gpu_us
+
+
+class Life:
+    """A scene in which jobs come, grow, fail and leave, by chance; what leaves goes to a store."""
+
+    def __init__(self, seed: int, store: Store) -> None:
+        self.random, self.store, self.scene = random.Random(seed), store, Scene(nodes=3)
+        self.number = 0
+
+    def step(self) -> None:
+        scene, draw = self.scene, self.random
+        scene.now_s += draw.choice([0.0, draw.random(), draw.uniform(1, 2000), draw.uniform(1e4, 3e5)])
+        jobs = scene.state.open_jobs()
+        if draw.random() < 0.25 or not jobs:
+            self.number += 1
+            queue, user = draw.choice(["", "low", "high"]), draw.choice(["ada", "bob", "eve"])
+            scene.submit(str(self.number), 1, elastic=(1, 8), queue=queue, user=user)
+            return
+        job = draw.choice(jobs).id
+        match draw.randrange(9):
+            case 0 | 1 | 2:
+                self.resize(job)
+            case 3:
+                scene.tell(happened.Checkpointed(job, 1, "/c"))
+            case 4:
+                for name in scene.names(job):
+                    scene.end(name, draw.choice([0, 1, 137]))
+            case 5:
+                scene.tell(happened.Requeued(job) if draw.random() < 0.5 else happened.Cancelled(job))
+            case 6:
+                node = draw.randrange(3)
+                if node in scene.silent:
+                    scene.answer(node)
+                else:
+                    scene.silence(node)
+                    scene.bury(node)
+            case 7:
+                queue = draw.choice(["low", "high", "default"])
+                is_set = queue not in scene.state.queues or draw.random() < 0.5
+                bounds = happened.QueueSet(queue, 8, is_default=queue == "default")
+                scene.tell(bounds if is_set else happened.QueueDeleted(queue))
+            case 8:
+                self.retire()
+        scene.reconcile()
+
+    def resize(self, job: str) -> None:
+        scene = self.scene
+        assert scene.state.placement is not None
+        up = [index for index, node in enumerate(scene.state.nodes) if node.up]
+        own = scene.state.wanted(job)
+        free = {index: 0b1111 & ~int(scene.state.placement.busy[index]) for index in up}
+        if own is not None:
+            free |= {
+                index: free.get(index, 0) | mask for index, mask in zip(own.nodes, own.masks, strict=True)
+            }
+        masks = {f"n{index}": mask & self.random.randrange(16) for index, mask in free.items()}
+        scene.give(**{f"_{job}": {node: mask for node, mask in masks.items() if mask} or None})
+
+    def retire(self) -> None:
+        state = self.scene.state
+        running = {worker.job for worker in self.scene.running.values()}  # of those on silent nodes
+        event = happened.Retired(tuple(job for job in state.ended if job not in running))
+        if event.jobs:
+            self.store.ended.add(rows_of(state, event))
+            self.scene.tell(event)
+
+    def append(self) -> None:
+        """All of it into the log of the store."""
+        log = zip(self.scene.log, self.scene.times, strict=True)
+        rows = [Unrecorded(at_s, type(one).__name__, subject_of(one), body_of(one)) for one, at_s in log]
+        self.store.append(rows, 0)
+
+
+@pytest.mark.sqlite
+@settings(max_examples=scaled(25), deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_sums_over_periods_users_and_jobs_are_those_of_the_log(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    path: Path = tmp_path_factory.mktemp("usage")
+    with open_store(path / "log.db") as store:
+        life = Life(seed, store)
+        for _ in range(60):
+            life.step()
+        scene = life.scene
+        scene.now_s += 12_345.678901
+        gpu_us = walked(scene.log, scene.times, scene.now_s)
+        everything = sum(gpu_us.values())
+
+        def check(state: State) -> None:
+            zone = ZoneInfo(random.Random(seed).choice(["UTC", "Europe/Berlin", "Asia/Kathmandu"]))
+            for by in ([], ["user"], ["queue"], ["job"], ["type", "day"], ["user", "week"], ["job", "month"]):
+                rows = report_of(state, scene.now_s, Question(tuple(by), zone=zone), store)
+                us = [round(row["gpu_seconds"] * US_PER_S) for row in rows]
+                parts = [round(row[f"{use.value}_gpu_seconds"] * US_PER_S) for row in rows for use in Use]
+                charged = [round(row["charged_gpu_seconds"] * US_PER_S) for row in rows]
+                assert sum(us) == sum(parts) == sum(charged) == everything, by
+                if len(by) == 1:
+                    place = {"job": 0, "user": 1, "queue": 2}[by[0]]
+                    sums = Counter[str]()
+                    for key, amount in gpu_us.items():
+                        sums[key[place]] += amount
+                    shown = {row[by[0]]: amount for row, amount in zip(rows, us, strict=True) if amount}
+                    assert shown == +sums, by
+
+        check(scene.state)
+        life.append()
+        again = State()  # a restart without a kept state
+        for number, (event, at_s) in enumerate(zip(scene.log, scene.times, strict=True)):
+            apply_or_skip(again, event, number + 1, at_s)
+        check(again)
+        store.ended.clear()  # the tables are lost, and made anew
+        mend(store, again)
+        check(again)

@@ -2,7 +2,7 @@
 
 from stretto.service.eventlog.continuity import Gap, Mark, Reached, reached_in
 from stretto.service.eventlog.database import LeadLost, LedByOther, LogDamaged, LogMoved, StoreError
-from stretto.service.eventlog.ended_jobs import EndedJob, EndedJobs
+from stretto.service.eventlog.ended_jobs import EndedJob, EndedJobs, UsedRow
 from stretto.service.eventlog.leader_lock import Lead, Standing
 from stretto.service.eventlog.log import Recorded, Store, StoredState, Unrecorded, open_store, recorded
 
@@ -23,6 +23,7 @@ __all__ = [
     "StoreError",
     "StoredState",
     "Unrecorded",
+    "UsedRow",
     "open_store",
     "reached_in",
     "recorded",

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 from stretto.jobfile import JobSpec
 from stretto.jobfile.to_job import plain_fields
 from stretto.model import Adaptivity, Job, JobId
-from stretto.service.eventlog import EndedJob, EndedJobs
+from stretto.service.eventlog import EndedJob, EndedJobs, UsedRow
 from stretto.service.state.events import Retired
 from stretto.service.state.records import NOBODY, NOTHING_LEARNED, Accounting, JobRecord, Learned
 from stretto.service.state.relations import Named, named
 from stretto.service.state.state import State
+from stretto.service.state.usage import Cause, CauseKind, Spell, Use
 
 USUAL = JobSpec("usual").to_json()  # what of a specification need not be written
 JOB = ("submitted_s", "gpus", "min_gpus", "max_gpus", "priority", "weight")
@@ -59,7 +60,31 @@ def row_of(record: JobRecord, with_spec: bool = True) -> EndedJob:
         state=record.state,
         ended_s=record.ended_s,
         body=json.dumps(body, separators=(",", ":")),
+        used=tuple(used_row(spell) for spell in record.usage.spells),
     )
+
+
+def used_row(spell: Spell) -> UsedRow:
+    """How the table of usage keeps a spell."""
+    cause = spell.cause
+    return UsedRow(
+        spell.from_us,
+        spell.until_us,
+        spell.gpu_type,
+        spell.queue,
+        spell.use.value,
+        cause.kind.value,
+        cause.name,
+        cause.user,
+        cause.queue,
+        spell.gpu_us,
+    )
+
+
+def spell_of(row: UsedRow) -> Spell:
+    """The spell that a row of the table of usage keeps."""
+    cause = Cause(CauseKind(row.cause), row.cause_name, row.cause_user, row.cause_queue)
+    return Spell(row.from_us, row.until_us, row.gpu_type, row.queue, Use(row.use), cause, row.gpu_us)
 
 
 def rows_of(state: State, event: Retired) -> list[EndedJob]:

@@ -126,6 +126,25 @@ ENDED_JOBS = Table(
     Column("logs_deleted_s", Double),  # when that was; NULL: not yet
 )
 
+USAGE = Table(
+    "stretto_usage",  # GPU time of these jobs, which follows from the log, too; times are Unix microseconds
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of the job
+    Column("place", BigInteger, primary_key=True, autoincrement=False),  # among the job's
+    Column("job", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("from_us", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    Column("gpu_type", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("use", Text, nullable=False),
+    Column("cause", Text, nullable=False),  # of lost time, and who is charged for it
+    Column("cause_name", Text, nullable=False),
+    Column("cause_user", Text, nullable=False),
+    Column("cause_queue", Text, nullable=False),
+    Column("gpu_us", BigInteger, nullable=False),
+)
+
 VERSION_TABLE = "stretto_schema"  # of its own, so that another program's migrations may share the database
 
 

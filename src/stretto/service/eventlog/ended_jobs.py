@@ -2,23 +2,40 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, delete, func, insert, or_, select, update
 
-from stretto.service.eventlog.database import ENDED_JOBS, LOG, patiently
+from stretto.service.eventlog.database import ENDED_JOBS, LOG, USAGE, patiently
 
 Result = TypeVar("Result")
 
+USED_AT_ONCE = 5_000  # rows of usage that are read together; chosen: flat in memory
 AT_ONCE = 500  # names in one statement; SQLite takes 32,766, older ones 999
 ROWS = ENDED_JOBS.c
 ARRAY_SUBMITTED = "ArraySubmitted"  # the kind of event that has the specification of an array
 
 
 @dataclass(frozen=True, slots=True)
+class UsedRow:
+    """GPU time of a job that has left: one row of the table of usage. Times are Unix microseconds."""
+
+    from_us: int
+    until_us: int
+    gpu_type: str
+    queue: str
+    use: str
+    cause: str
+    cause_name: str
+    cause_user: str
+    cause_queue: str
+    gpu_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndedJob:
-    """One row."""
+    """One row, and those of the table of usage that are written with it."""
 
     number: int
     job: str
@@ -31,6 +48,7 @@ class EndedJob:
     ended_s: float
     body: str
     logs_deleted_s: float | None = None
+    used: tuple[UsedRow, ...] = field(default=(), compare=False)  # only on the way into the table
 
 
 @dataclass(frozen=True)
@@ -114,12 +132,55 @@ class EndedJobs:
     def drop(self, names: Collection[str]) -> None:
         """Forget these jobs."""
         for some in _in_parts(sorted(set(names))):
-            statement = delete(ENDED_JOBS).where(ROWS.job.in_(some))
-            self._asked(lambda connection, said=statement: connection.execute(said), writes=True)  # type: ignore[misc]
+            for table in (ENDED_JOBS, USAGE):
+                statement = delete(table).where(table.c.job.in_(some))
+                self._asked(lambda connection, said=statement: connection.execute(said), writes=True)  # type: ignore[misc]
 
     def clear(self) -> None:
         """Forget all."""
-        self._asked(lambda connection: connection.execute(delete(ENDED_JOBS)), writes=True)
+        for table in (ENDED_JOBS, USAGE):
+            statement = delete(table)
+            self._asked(lambda connection, said=statement: connection.execute(said), writes=True)  # type: ignore[misc]
+
+    # ── usage ─────────────────────────────────────────────────────────────────────────────────────
+
+    def used_total(self) -> tuple[int, int]:
+        """How many rows of usage there are, and their GPU time in microseconds."""
+        query = select(func.count(USAGE.c.number), func.sum(USAGE.c.gpu_us))
+
+        def look(connection: Connection) -> tuple[int, int]:
+            count, gpu_us = connection.execute(query).one()
+            return int(count), int(gpu_us or 0)
+
+        return self._asked(look)
+
+    def used_first_us(self) -> int | None:
+        """When the first of it begins; None for none."""
+        query = select(func.min(USAGE.c.from_us))
+
+        def look(connection: Connection) -> int | None:
+            first = connection.scalar(query)
+            return None if first is None else int(first)
+
+        return self._asked(look)
+
+    def used(self, from_us: int | None, until_us: int | None) -> Iterator[tuple[int, str, str, UsedRow]]:
+        """(number, job, owner, row) of all rows that touch a time, job by job."""
+        query = select(USAGE).order_by(USAGE.c.number, USAGE.c.place).limit(USED_AT_ONCE)
+        if from_us is not None:
+            query = query.where(USAGE.c.until_us > from_us)
+        if until_us is not None:
+            query = query.where(USAGE.c.from_us < until_us)
+        number, place = -1, -1
+        while True:
+            behind = or_(USAGE.c.number > number, (USAGE.c.number == number) & (USAGE.c.place > place))
+            batch = query.where(behind)
+            rows = self._asked(lambda connection, batch=batch: connection.execute(batch).all())  # type: ignore[misc]
+            for row in rows:
+                number, place, job, owner, *rest = row
+                yield number, job, owner, UsedRow(*rest)
+            if len(rows) < USED_AT_ONCE:
+                return
 
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,8 +215,21 @@ class EndedJobs:
 def written(connection: Connection, rows: Sequence[EndedJob]) -> None:
     """Write rows in the transaction of a connection; what was there of the same jobs is replaced."""
     for some in _in_parts(rows):
-        connection.execute(delete(ENDED_JOBS).where(ROWS.number.in_([row.number for row in some])))
-        connection.execute(insert(ENDED_JOBS), [asdict(row) for row in some])
+        numbers = [row.number for row in some]
+        for table in (ENDED_JOBS, USAGE):
+            connection.execute(delete(table).where(table.c.number.in_(numbers)))
+        connection.execute(insert(ENDED_JOBS), [_columns(row) for row in some])
+        rows_of_usage = [
+            {"number": row.number, "place": place, "job": row.job, "owner": row.owner, **asdict(used)}
+            for row in some
+            for place, used in enumerate(row.used)
+        ]
+        if rows_of_usage:
+            connection.execute(insert(USAGE), rows_of_usage)
+
+
+def _columns(row: EndedJob) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ROWS.keys()}  # noqa: SIM118  (columns are no mapping)
 
 
 Part = TypeVar("Part")

@@ -28,6 +28,7 @@ from stretto.service.http.routes import (
     reservations,
     shares,
     tokens,
+    usage,
     workers,
 )
 from stretto.service.http.sse import Feed, StreamSlots
@@ -77,6 +78,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
             priority_classes,
             lenders,
             shares,
+            usage,
             tokens,
         ),
         *(workers, kubeflow, health, dashboard),

@@ -87,6 +87,14 @@ class UserShares(Asking):
     shares: ShareCount
 
 
+class GpuPriceAsked(Asking):
+    """What an hour of a GPU of a type costs."""
+
+    price: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+    start: Annotated[str, Field(max_length=64)] = ""  # a date or a time; "": this quarter of an hour
+    zone: Annotated[str, Field(max_length=64)] = "UTC"  # of a start that does not say its own
+
+
 class ReservationAsked(Asking):
     """GPUs that are to be kept: a number of a type, or all of some nodes. Times are Unix times."""
 
@@ -311,21 +319,53 @@ class Queues(Shown):
     queues: list[Queue]
 
 
-class UsageRow(BaseModel):
-    """What one user or queue has used."""
+class UsageRow(Shown):
+    """GPU time of one row; it has those of the first five keys that were asked for."""
 
     user: str | None = None
     queue: str | None = None
-    jobs: int
-    gpus: int
+    type: str | None = None
+    job: str | None = None
+    period: str | None = None  # its first day, or its month
+    jobs: int  # that have held GPUs
+    gpus: int  # held now
     gpu_hours: float
+    gpu_seconds: float  # the sum of the next four
+    useful_gpu_seconds: float
+    unsaved_gpu_seconds: float
+    lost_gpu_seconds: float
+    idle_gpu_seconds: float
+    charged_gpu_seconds: (
+        float  # with what jobs of this row made others lose, without what others made it lose
+    )
+    unpriced_gpu_seconds: (
+        float | None
+    )  # of these, of types and times without a price; null: there is no price
+    cost: float | None  # of what is charged; null: there is no price
 
 
 class Usage(Shown):
-    """What users or queues have used."""
+    """What GPUs were held for, and what that cost."""
 
-    by: Literal["user", "queue"]
+    by: list[str]
+    zone: str  # of the periods, and of dates without a zone
+    from_: str | None = Field(alias="from")  # null: from the beginning
+    to: str | None  # null: until now
     usage: list[UsageRow]
+
+
+class GpuPrice(Shown):
+    """What an hour of a GPU costs from a time on."""
+
+    gpu_type: str
+    price: float
+    from_: str = Field(alias="from")
+
+
+class GpuPrices(Shown):
+    """Every price, also those of earlier and later times."""
+
+    gpu_prices: list[GpuPrice]
 
 
 class ShareRow(Shown):

@@ -78,13 +78,19 @@ async def retire_periodically(
 
 def mend(store: Store, state: State) -> None:
     """Have the table hold exactly the jobs that have left, where it was changed or lost."""
-    if store.ended.count() == state.past.jobs:
+    if _is_whole(store, state):
         return
     store.ended.drop(list(state.ended))  # rows of jobs that were needed after all when they were to leave
-    there = store.ended.count()
-    if there != state.past.jobs:
+    if not _is_whole(store, state):
+        there = store.ended.count()
         log.warning("of %d ended jobs the table has %d: it is made anew", state.past.jobs, there)
         make_anew(store, state.seq)
+
+
+def _is_whole(store: Store, state: State) -> bool:
+    """Whether the tables have as many jobs, and as much of their usage, as have left."""
+    past = state.past
+    return store.ended.count() == past.jobs and store.ended.used_total() == (past.spells, past.spell_gpu_us)
 
 
 def make_anew(store: Store, up_to: int) -> None:

@@ -294,6 +294,16 @@ class UserSharesSet(Event):
 
 
 @dataclass(frozen=True)
+class GpuPriceSet(Event):
+    """An hour of a GPU of this type costs so much from a time on, in the operator's currency."""
+
+    subject: ClassVar[str] = "gpu_type"
+    gpu_type: str
+    price: float
+    from_us: int  # a Unix time in microseconds, at a quarter of an hour
+
+
+@dataclass(frozen=True)
 class Reserved(Event):
     """GPUs are kept for a user or a queue from a time to a time; another one under the name is replaced."""
 

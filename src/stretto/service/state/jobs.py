@@ -10,6 +10,7 @@ from stretto.model.queue import may_use
 from stretto.service.state import job_events as happened
 from stretto.service.state.records import JobRecord
 from stretto.service.state.state import State
+from stretto.service.state.usage_events import end_usage
 
 FAILED = "FAILED"  # the last state of a job that ended with an error of its own
 
@@ -143,6 +144,7 @@ def job_ended(state: State, event: happened.Ended, now_s: float) -> None:
     if (record := state.open_job(event.job)) is None:
         return
     state.release(record, now_s)
+    end_usage(record, event.state, now_s, state.unix_s)
     record.end(event.state, now_s)
     record.status, record.why, record.reason = event.status, event.why, event.reason
     state.timed.pop(record.id, None)

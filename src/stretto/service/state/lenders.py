@@ -12,6 +12,7 @@ from stretto.service.state import events as happened
 from stretto.service.state.lender_records import LenderRecord
 from stretto.service.state.records import NodeRecord
 from stretto.service.state.state import State
+from stretto.service.state.usage import Cause, CauseKind
 
 
 def lender_set(state: State, event: happened.LenderSet, now_s: float) -> None:
@@ -93,7 +94,7 @@ def _call_back(state: State, name: str, now_s: float) -> None:
     for job, _ in allocations_on(state, index):
         record = state.jobs[job]
         record.why = f"node {name} went back to lender {node.lender}"
-        state.release(record, now_s)
+        state.release(record, now_s, Cause(CauseKind.LENDER))
 
 
 def _node(state: State, name: str) -> NodeRecord:

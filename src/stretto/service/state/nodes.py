@@ -11,6 +11,7 @@ from stretto.service.state import events as happened
 from stretto.service.state.lenders import note_waits, place_new_node
 from stretto.service.state.records import KILLED, JobRecord, NodeRecord, WorkerPhase
 from stretto.service.state.state import State
+from stretto.service.state.usage import Cause, CauseKind
 
 
 def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | None:
@@ -116,7 +117,7 @@ def _give_way(state: State, index: int, now_s: float) -> None:
         if too_many > 0 and mask & ~sum(begun):
             too_many -= mask.bit_count()
             record.why = f"others hold GPUs of node {node.name}"
-            state.release(record, now_s)
+            state.release(record, now_s, Cause(CauseKind.NODE, node.name))
 
 
 def node_lost(state: State, event: happened.NodeLost, now_s: float) -> None:
@@ -163,16 +164,17 @@ def node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> N
 def _close(state: State, index: int, now_s: float) -> None:
     """A job that trains on a node stays; one that was to come there does not."""
     placement = state.placement
+    closed = Cause(CauseKind.OPERATOR, state.nodes[index].name)
     for job in [job for job, allocation in (placement or {}).items() if index in allocation.nodes]:
         record = state.jobs[job]
         assert state.placement is not None
         smaller = kept_of(record, state.placement, index)
         if smaller is None:
             record.why = f"node {state.nodes[index].name} takes nobody new"
-            state.release(record, now_s)
+            state.release(record, now_s, closed)
         elif smaller is not state.placement[job]:
             state.placement = state.placement.changed({job: smaller})
-            state.hold(record, smaller, now_s)
+            state.hold(record, smaller, now_s, closed)
             state.touch(record.id)
 
 
@@ -185,5 +187,7 @@ def _vacate(state: State, index: int, now_s: float) -> None:
                 for worker in record.workers.values():
                     if worker.node == index and worker.life is not WorkerPhase.ENDED:
                         worker.orphaned = state.nodes[index].name
-            record.why = f"node {state.nodes[index].name} {'drained' if state.nodes[index].up else 'lost'}"
-            state.release(record, now_s)
+            node = state.nodes[index]
+            record.why = f"node {node.name} {'drained' if node.up else 'lost'}"
+            kind = CauseKind.OPERATOR if node.up else CauseKind.NODE
+            state.release(record, now_s, Cause(kind, node.name))

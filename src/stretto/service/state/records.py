@@ -8,6 +8,7 @@ from typing import Any
 
 from stretto.jobfile import JobSpec
 from stretto.model import Account, Allocation, Batch, Job, account_of
+from stretto.service.state.usage import Cause, CauseKind, JobUsage
 
 SHOWN = frozenset(  # of a training's reports, once it has ended
     ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
@@ -236,6 +237,7 @@ class JobRecord:
     checkpoint: str = ""
     checkpoint_step: int = 0
     accounting: Accounting = field(default_factory=Accounting)
+    usage: JobUsage = field(default_factory=JobUsage)
     learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
     suspensions: Suspensions = NO_SUSPENSIONS
     starts_s: float = nan  # since when workers of the current attempt are wanted
@@ -380,6 +382,11 @@ def orphaned_by(record: JobRecord) -> str:
     return next((worker.orphaned for worker in record.workers.values() if worker.orphaned), "")
 
 
+def by_owner(record: JobRecord) -> Cause:
+    """What the owner of a job is charged for."""
+    return Cause(CauseKind.OWNER, record.id, record.user, record.queue)
+
+
 @dataclass
 class Token:
     """The user of a token, its role, and until when it holds. Times are Unix times; 0: never."""
@@ -401,18 +408,7 @@ def allocation_gpus(allocation: Allocation | None) -> int:
     return 0 if allocation is None else allocation.gpus
 
 
-# ── what is still counted of jobs that have left the state: as many sums as there are users and queues ──────
-
-
-GPU_TICKS_PER_S = 1_000_000  # GPU time is added up in whole microseconds: sums do not depend on the order
-
-
-@dataclass(slots=True)
-class Used:
-    """What the jobs of one user in one queue have used."""
-
-    jobs: int = 0
-    gpu_ticks: int = 0  # GPU time in microseconds
+# ── what is still counted of jobs that have left the state ─────────────────────────────────────────────────
 
 
 @dataclass
@@ -420,16 +416,11 @@ class ArchivedTotals:
     """Jobs that have left."""
 
     jobs: int = 0
-    used: dict[tuple[str, str], Used] = field(default_factory=dict)  # by user and queue
+    spells: int = 0  # of GPU time, which the table of usage has
+    spell_gpu_us: int = 0
 
     def take(self, record: JobRecord) -> None:
         """A job that has ended leaves."""
         self.jobs += 1
-        used = self.used.setdefault((record.user, record.queue), Used())
-        used.jobs += 1
-        used.gpu_ticks += gpu_ticks(record.accounting.attained_gpu_s)
-
-
-def gpu_ticks(gpu_s: float) -> int:
-    """GPU time in whole microseconds."""
-    return round(gpu_s * GPU_TICKS_PER_S)
+        self.spells += len(record.usage.spells)
+        self.spell_gpu_us += sum(spell.gpu_us for spell in record.usage.spells)

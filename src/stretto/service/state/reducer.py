@@ -48,6 +48,8 @@ from stretto.service.state.lenders import (
 from stretto.service.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
 from stretto.service.state.records import JobRecord, Preempted, Token
 from stretto.service.state.state import Skipped, State
+from stretto.service.state.usage import Cause, CauseKind
+from stretto.service.state.usage_events import note_usage
 from stretto.service.state.workers import fold_worker_event, leave_unseen
 
 
@@ -219,6 +221,7 @@ def apply(state: State, event: Event, seq: int, at_s: float) -> None:
     before = record.suspensions if record is not None else None
     if record is not None and fold_worker_event(record, event, state.at_s, state.cluster):
         state.touch(record.id)
+        note_usage(record, event, state.at_s, state.unix_s)
         if before is not None and record.suspensions.count > before.count:
             state.note_suspension(record, record.suspensions.seconds - before.seconds)
         if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
@@ -265,7 +268,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         state.placement = state.placement.changed({action.job: action.after for action in actions})
     for action in actions:
         record = state.jobs[action.job]
-        state.hold(record, action.after, now_s)
+        state.hold(record, action.after, now_s, _cause(state, event.preempted.get(action.job)))
         state.touch(record.id)
         if action.job in event.preempted:
             by, priority, gpus = event.preempted[action.job]
@@ -278,6 +281,15 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     state.decisions += 1
 
 
+def _cause(state: State, preempted: tuple[str, int, int] | None) -> Cause:
+    """What a decision takes is charged to the job of higher priority that needs it, else the policy."""
+    if preempted is None:
+        return Cause(CauseKind.POLICY, state.configured.policy)
+    other = state.jobs.get(preempted[0])
+    user, queue = ("", "") if other is None else (other.user, other.queue)
+    return Cause(CauseKind.JOB, preempted[0], user, queue)
+
+
 def _settled(state: State, event: happened.Decided, now_s: float) -> None:
     """Jobs make room where nodes go back to lenders, unless their GPUs have changed since."""
     assert state.cluster is not None
@@ -288,7 +300,7 @@ def _settled(state: State, event: happened.Decided, now_s: float) -> None:
             continue
         state.placement = state.placement.changed({action.job: action.after})
         record.why = "nodes went back to their lender"
-        state.hold(record, action.after, now_s)
+        state.hold(record, action.after, now_s, Cause(CauseKind.LENDER))
         state.touch(record.id)
     settle(state, event.loans, now_s)
 
@@ -317,6 +329,10 @@ def _configured(state: State, event: happened.Configured, now_s: float) -> None:
 
 def _user_shares_set(state: State, event: happened.UserSharesSet, now_s: float) -> None:
     state.user_shares[event.user] = event.shares
+
+
+def _gpu_price_set(state: State, event: happened.GpuPriceSet, now_s: float) -> None:
+    state.gpu_prices.set(event.gpu_type, event.price, event.from_us)
 
 
 def _priority_class_set(state: State, event: happened.PriorityClassSet, now_s: float) -> None:
@@ -388,6 +404,7 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.PriorityClassSet: _priority_class_set,
     happened.PriorityClassDeleted: _priority_class_deleted,
     happened.UserSharesSet: _user_shares_set,
+    happened.GpuPriceSet: _gpu_price_set,
     happened.Reserved: reserved,
     happened.Unreserved: unreserved,
     happened.TokenMade: _token_made,

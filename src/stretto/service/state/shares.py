@@ -11,36 +11,7 @@ from typing import Any
 from stretto.model import DEFAULT_QUEUE, Account, FairShare
 from stretto.model.queue import parents_of
 from stretto.scheduler.fair_share import Node, tree_of
-from stretto.service.state.records import GPU_TICKS_PER_S, gpu_ticks
-from stretto.service.state.remaining import attained_gpu_s
 from stretto.service.state.state import State
-
-TICKS_PER_HOUR = 3600 * GPU_TICKS_PER_S
-
-
-def usage_of(state: State, shows: Callable[[str], bool], now_s: float, by: str) -> list[dict[str, Any]]:
-    """Jobs, GPUs held now and GPU-hours up to now, by `user` or `queue`, in the order of their names.
-
-    shows: whether what this user has used counts.
-    """
-    sums: dict[str, list[int]] = {}
-
-    def add(user: str, queue: str, *amounts: int) -> None:
-        if shows(user):
-            row = sums.setdefault(user if by == "user" else queue, [0, 0, 0])
-            row[:] = [had + more for had, more in zip(row, amounts, strict=True)]
-
-    for (user, queue), used in state.past.used.items():
-        add(user, queue, used.jobs, 0, used.gpu_ticks)
-    for record in state.jobs.values():
-        accounting = record.accounting
-        ticks = gpu_ticks(attained_gpu_s(record, max(now_s, accounting.held_since_s)))
-        add(record.user, record.queue, 1, accounting.held_gpus, ticks)
-    return [
-        {by: name, "jobs": jobs, "gpus": gpus, "gpu_hours": ticks / TICKS_PER_HOUR}
-        for name, (jobs, gpus, ticks) in sorted(sums.items())
-    ]
-
 
 # ── what every account is entitled to, has and has had: shares as the log gives them ───────────────────────
 

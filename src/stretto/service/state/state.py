@@ -25,6 +25,7 @@ from stretto.model import (
 )
 from stretto.service.state import events as happened
 from stretto.service.state.calendar import Calendar
+from stretto.service.state.gpu_prices import GpuPrices
 from stretto.service.state.lender_records import LenderRecord
 from stretto.service.state.records import (
     NO_SUSPENSIONS,
@@ -35,9 +36,11 @@ from stretto.service.state.records import (
     Suspensions,
     Token,
     WorkerPhase,
+    by_owner,
 )
 from stretto.service.state.relations import Relations
 from stretto.service.state.reported_metrics import with_experience
+from stretto.service.state.usage import Cause
 
 MOST_SKIPPED = 100  # events that could not be folded, of which it is kept which; chosen
 MOST_MODELS = 10_000  # of which it is kept what their jobs have shown; chosen: some 20 MB at most
@@ -97,6 +100,7 @@ class State:
     sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
     usage: UsageLedger = field(default_factory=UsageLedger)  # by queue and user, decayed
     user_shares: dict[str, float] = field(default_factory=dict)  # of those who have not 1
+    gpu_prices: GpuPrices = field(default_factory=GpuPrices)
     tokens: dict[str, Token] = field(default_factory=dict)  # by digest
     wake_s: float | None = None  # when the policy that decided last wants to be asked again
     prices: tuple[float, ...] | None = None
@@ -241,16 +245,24 @@ class State:
         allocations = dict(self._placement.items()) if self._placement is not None else {}
         self._placement = no_placement(self._cluster).changed(allocations)
 
-    def release(self, record: JobRecord, now_s: float) -> None:
-        """A job is to hold nothing any more."""
+    def release(self, record: JobRecord, now_s: float, cause: Cause | None = None) -> None:
+        """A job is to hold nothing any more. cause: why; else its owner wants it so."""
         if self.placement is not None and record.job.id in self.placement:
             self.placement = self.placement.changed({record.job.id: None})
-            self.hold(record, None, now_s)
+            self.hold(record, None, now_s, cause)
         self.touch(record.id)
 
-    def hold(self, record: JobRecord, allocation: Allocation | None, now_s: float) -> None:
-        """A job holds this from now on, and its account is charged for it."""
+    def hold(
+        self, record: JobRecord, allocation: Allocation | None, now_s: float, cause: Cause | None = None
+    ) -> None:
+        """A job holds this from now on, and its account is charged for it. cause: as for `release`."""
         before = record.accounting.rate
+        gpu_type = (
+            "" if allocation is None or self.cluster is None else self.cluster.type_names[allocation.kind]
+        )
+        gpus = 0 if allocation is None else allocation.gpus
+        record.usage.hold(gpus, gpu_type, record.queue, now_s, self.unix_s)
+        record.usage.changed_by = cause or by_owner(record)
         if allocation is None:
             record.accounting.hold(0, now_s)
         else:
@@ -263,6 +275,7 @@ class State:
         """A job is in another queue from now on; what it has had stays with the one before."""
         rate, before = record.accounting.rate, record.account
         record.job = replace(record.job, queue=queue, weight=weight)
+        record.usage.hold(record.usage.gpus, record.usage.gpu_type, queue, now_s, self.unix_s)
         if record.account != before:
             self.usage.change(before, -rate, now_s)
             self.usage.change(record.account, rate, now_s)

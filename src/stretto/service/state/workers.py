@@ -187,21 +187,20 @@ def _note_start(record: JobRecord, now_s: float) -> None:
 
     Of a script that does not use the SDK it is only known when its processes are there.
     """
-    if isnan(record.stop_s):
-        return
-    members = record.members
-    if members.number:
-        trains = all(record.workers[name].joined >= members.number for name in members.workers)
-    elif record.uses_sdk:  # of a fixed size: its workers are not called into generations
-        is_elastic = record.spec.elastic is not None
-        trains = not is_elastic and all(
-            worker.life is WorkerPhase.READY for worker in record.workers.values()
-        )
-    else:
-        trains = all(worker.has_begun for worker in record.workers.values())
-    if trains:
+    if not isnan(record.stop_s) and all_train(record):
         took_s = record.stop_s + now_s - record.starts_s
         record.suspensions, record.stop_s = record.suspensions.with_one(took_s), nan
+
+
+def all_train(record: JobRecord) -> bool:
+    """Whether all workers of the current attempt train, as far as that is known."""
+    members = record.members
+    if members.number:
+        return all(record.workers[name].joined >= members.number for name in members.workers)
+    if record.uses_sdk:  # of a fixed size: its workers are not called into generations
+        is_elastic = record.spec.elastic is not None
+        return not is_elastic and all(worker.life is WorkerPhase.READY for worker in record.workers.values())
+    return all(worker.has_begun for worker in record.workers.values())
 
 
 def _note_progress(record: JobRecord, report: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Nodes: listed, cordoned, drained; and how much of them each user has used."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -11,7 +11,6 @@ from stretto.service.http.commit import durably
 from stretto.service.http.problems import Json, not_found
 from stretto.service.service import Service
 from stretto.service.state.events import NodeCordoned
-from stretto.service.state.shares import usage_of
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
@@ -89,10 +88,3 @@ async def uncordon(
 ) -> Response:
     """A node takes jobs again."""
     return await _close(request, caller, node, "uncordon", because)
-
-
-@router.get("/usage", response_model=schemas.Usage, response_model_exclude_none=True)
-async def usage(service: Asked, caller: Who, by: Literal["user", "queue"] = "user") -> Response:
-    """GPU-hours and jobs by user or queue; one's own only, for users."""
-    usage = usage_of(service.state, caller.sees, service.clock.now_s(), by)
-    return Json({"by": by, "usage": usage})

@@ -1,0 +1,130 @@
+"""The verbs for what was used, and what it costs."""
+
+import csv
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from stretto.cli import options
+from stretto.cli.options import Listing
+from stretto.cli.printing import say, show_json, show_line, show_table
+from stretto.cli.service import Token, Url, service
+from stretto.model import InputError
+
+DIMENSIONS = ("user", "queue", "type", "job", "day", "week", "month")
+PERIODS = DIMENSIONS[4:]
+SHOWN = ("useful", "unsaved", "lost", "idle", "charged")
+Zone = Annotated[
+    str, typer.Option(help="The time zone of days, and of dates that say none, like Europe/Berlin.")
+]
+
+
+def usage(
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to sum by: user, queue, type, job, and day, week or month; may be given several "
+            "times. Else user."
+        ),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option("--from", help="The first day, or a time.", metavar="DATE", show_default="the first"),
+    ] = "",
+    end: Annotated[
+        str,
+        typer.Option("--to", help="The day, or time, at which it ends.", metavar="DATE", show_default="now"),
+    ] = "",
+    zone: Zone = "UTC",
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Show GPU-hours held, what they were for, which user is charged, and what they cost."""
+    by = by or ["user"]
+    for dimension in by:
+        if dimension not in DIMENSIONS:
+            raise InputError(f"--by {dimension}: expected {', '.join(DIMENSIONS[:-1])} or {DIMENSIONS[-1]}")
+    if as_csv and as_json:
+        raise InputError("--csv: expected without --json")
+    with service(url, token) as client:
+        rows = client.usage(*by, start=start, end=end, zone=zone)
+    if as_json:
+        show_json({"by": by, "zone": zone, "from": start or None, "to": end or None, "usage": rows})
+        return
+    names = ["period" if dimension in PERIODS else dimension for dimension in by]
+    if as_csv:
+        _show_csv(rows, names)
+        return
+    is_priced = any(row["cost"] is not None for row in rows)
+    header = [*by, "jobs", "gpus", "gpu hours", *SHOWN, *(["cost"] if is_priced else [])]
+    show_table("", header, [_row(row, names, is_priced) for row in rows], none="no GPUs have been used yet")
+    if set(by) & set(PERIODS):
+        say(f"days begin at midnight, {zone}")
+
+
+def _row(row: dict[str, Any], names: list[str], is_priced: bool) -> list[str]:
+    return [
+        *(row[name] or "(none)" for name in names),
+        str(row["jobs"]),
+        str(row["gpus"]),
+        f"{row['gpu_hours']:.2f}",
+        *(f"{row[f'{use}_gpu_seconds'] / 3600:.2f}" for use in SHOWN),
+        *([f"{row['cost']:.2f}"] if is_priced else []),
+    ]
+
+
+def _show_csv(rows: list[dict[str, Any]], names: list[str]) -> None:
+    """Every figure, in GPU-seconds; text that a spreadsheet would take for a formula begins with a quote."""
+    figures = ["jobs", "gpus", "gpu_hours", "gpu_seconds", *(f"{use}_gpu_seconds" for use in SHOWN)]
+    figures += ["unpriced_gpu_seconds", "cost"]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([*names, *figures])
+    for row in rows:
+        texts = [f"'{row[name]}" if row[name][:1] in ("=", "+", "-", "@") else row[name] for name in names]
+        writer.writerow([*texts, *("" if row[name] is None else row[name] for name in figures)])
+
+
+prices = typer.Typer(help="Prices of GPU-hours in a running service; lists them.", cls=Listing)
+
+
+@prices.command("list")
+def list_prices(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """List prices by GPU type, and from when on they hold."""
+    with service(url, token) as client:
+        rows = client.gpu_prices()
+    _show_prices(rows, as_json)
+
+
+@prices.command("set", context_settings=options.NEGATIVE_NUMBERS)
+def set_price(
+    gpu_type: Annotated[str, typer.Argument(help="The GPU type.", metavar="TYPE")],
+    price: Annotated[float, typer.Argument(help="Of an hour of one GPU.", metavar="PRICE")],
+    start: Annotated[
+        str,
+        typer.Option("--from", help="From when on.", metavar="DATE", show_default="this quarter of an hour"),
+    ] = "",
+    zone: Zone = "UTC",
+    url: Url = "",
+    token: Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Set the price of a GPU type from a time on. Usage before that keeps its price."""
+    if not 0 <= price <= 1e9:
+        raise InputError(f"price: expected a number from 0 to 1e9, got {price:g}")
+    with service(url, token) as client:
+        rows = client.set_gpu_price(gpu_type, price, start, zone)
+    if as_json:
+        show_json({"gpu_prices": rows})
+    else:
+        show_line(f"{gpu_type}: {price:g} per GPU-hour from {start or 'now'} on")
+
+
+def _show_prices(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show_json({"gpu_prices": rows})
+        return
+    cells = [[row["gpu_type"], f"{row['price']:g}", row["from"]] for row in rows]
+    show_table("", ["type", "per gpu-hour", "from"], cells, none="no price has been set")
