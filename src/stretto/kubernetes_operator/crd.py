@@ -22,6 +22,15 @@ ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}  # checked by the s
 TEXTS: Schema = {"type": "object", "additionalProperties": TEXT}
 OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
+MOST_SIZES = 1_000  # chosen
+SIZES_OF = "has({0}.elastic) && has({0}.elastic.sizes) ? {0}.elastic.sizes : []"
+KEEPS_SIZES: Schema = {
+    "rule": "has(self.elastic) == has(oldSelf.elastic) && "
+    f"({SIZES_OF.format('self')}) == ({SIZES_OF.format('oldSelf')})",
+    "message": "elastic.sizes cannot change, nor whether the job is elastic: delete the resource and create "
+    "another one",
+}
+
 NOT_OF_A_RESOURCE = frozenset({"array", "hold"})  # several jobs; and `suspend` is the word for it
 OF_KEY: dict[str, Schema] = {
     **dict.fromkeys(("name", "queue", "setup", "workdir"), TEXT),
@@ -34,7 +43,8 @@ OF_KEY: dict[str, Schema] = {
         "properties": {
             "min": {"type": "integer", "minimum": 1},
             "max": {"type": "integer", "minimum": 1},
-            "sizes": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+            # Bounded, as are rules that compare it: the API server refuses rules that may cost too much.
+            "sizes": {"type": "array", "maxItems": MOST_SIZES, "items": {"type": "integer", "minimum": 1}},
         },
         "x-kubernetes-validations": [
             {
@@ -63,13 +73,16 @@ def spec_schema() -> Schema:
         | dict(sorted(properties.items())),
         # One rule for each key: the message names what was changed.
         "x-kubernetes-validations": [
-            {
-                "rule": f"has(self.{key}) ? has(oldSelf.{key}) && self.{key} == oldSelf.{key} "
-                f": !has(oldSelf.{key})",
-                "message": f"{key} cannot change: delete the resource and create another one",
-            }
-            for key in sorted(fixed)
-            if _is_comparable(properties[key])
+            KEEPS_SIZES,
+            *(
+                {
+                    "rule": f"has(self.{key}) ? has(oldSelf.{key}) && self.{key} == oldSelf.{key} "
+                    f": !has(oldSelf.{key})",
+                    "message": f"{key} cannot change: delete the resource and create another one",
+                }
+                for key in sorted(fixed)
+                if _is_comparable(properties[key])
+            ),
         ],
     }
 
