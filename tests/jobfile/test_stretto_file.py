@@ -225,6 +225,19 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
             "elastic.max must be at least one worker of 8 GPUs on rtx, got 6",
         ),
         ("resources: {gpus_per_worker: {a100: 2}}\nelastic: {sizes: [2]}", "by type exclude each other"),
+        ("resources: {heterogeneous: perhaps}", "heterogeneous must be true or false, got 'perhaps'"),
+        (
+            "resources: {accelerators: 'a100:2', heterogeneous: true}",
+            "several GPU types, or any, where resources.heterogeneous is true, got 'a100:2'",
+        ),
+        (
+            "resources: {gpus_per_worker: {a100: 2, t4: 4}, heterogeneous: true}",
+            "resources.heterogeneous and resources.gpus_per_worker by type exclude each other",
+        ),
+        (
+            "resources: {heterogeneous: true}\nelastic: {min: 1}\nbatch: {policy: adaptive}",
+            "resources.heterogeneous and batch.policy adaptive exclude each other",
+        ),
         ("batch: {lr_scaling: legw}", "batch.lr_scaling must be one of linear, sqrt, "),
         ("batch: {lr_scaling: linaer}", "batch.lr_scaling: unknown rule 'linaer', did you mean 'linear'?"),
         ("deadline: 4", 'line 2: deadline must be a duration like "4h", or a date with its zone'),

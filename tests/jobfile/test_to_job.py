@@ -103,6 +103,11 @@ def job_of(text: str, **more: Any) -> Job:
             {"gpus": 8, "min_gpus": 8, "gpu_types": ("a100",)},
             id="a fixed size of whole workers on both types, of which one has no such node",
         ),
+        pytest.param(
+            "resources: {accelerators: ['t4:20', 'a100:20'], heterogeneous: true}",
+            {"heterogeneous": True, "gpus": 20, "gpu_types": ("t4", "a100")},
+            id="more than any type has, on several at once",
+        ),
         pytest.param("kind: interactive", {"kind": Kind.INTERACTIVE}, id="interactive"),
         pytest.param("deadline: 1h", {"rewards": (Reward(3_700.0, 100.0),)}, id="a deadline"),
         pytest.param(
@@ -155,6 +160,14 @@ def test_a_date_is_put_on_the_clock_of_the_service() -> None:
         (
             "resources: {accelerators: 't4:1', cpus: 49}",
             "49 cores and 0 GB beside 1 GPUs are more than a node",
+        ),
+        (
+            "resources: {accelerators: ['t4:25', 'a100:25'], heterogeneous: true}",
+            "mixed: asks for 25 GPUs of several types, which have 24 together",
+        ),
+        (
+            "resources: {accelerators: 16, gpus_per_worker: 16, heterogeneous: true}",
+            "gpus_per_worker=16, but a node of t4 has 4",
         ),
         ("resources: {accelerators: 't4:2', memory: 400GB}", "0 cores and 200 GB beside 1 GPUs"),
     ],

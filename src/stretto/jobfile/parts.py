@@ -183,6 +183,7 @@ class Resources:
     memory_gb: float | None = None
     # GPUs of one process by type, where types differ: it runs on these; `gpus_per_worker` divides them all
     replica_gpus: Mapping[str, int] = field(default_factory=dict)
+    heterogeneous: bool = False  # may hold GPUs of several of its types at once
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -197,6 +198,18 @@ class Resources:
         names = [alternative.gpu_type.lower() for alternative in self.accelerators]
         if len(set(names)) != len(names):
             raise wrong("resources.accelerators", "alternatives of different types", _list(self.accelerators))
+        if self.heterogeneous:
+            self._check_mixing(names)
+
+    def _check_mixing(self, names: list[str]) -> None:
+        if len(names) == 1 and names[0]:
+            expected = "several GPU types, or any, where resources.heterogeneous is true"
+            raise wrong("resources.accelerators", expected, _list(self.accelerators))
+        if self.replica_gpus:
+            raise InputError(
+                "resources.heterogeneous and resources.gpus_per_worker by type exclude each other: expected"
+                " workers of one size"
+            )
 
     @property
     def gpus_of_whole_workers(self) -> int:

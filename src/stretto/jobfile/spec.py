@@ -297,6 +297,11 @@ class JobSpec:
                 "elastic.sizes and resources.gpus_per_worker by type exclude each other: say elastic.min and"
                 " elastic.max"
             )
+        if resources.heterogeneous and self.batch.policy is BatchPolicy.ADAPTIVE:
+            raise InputError(
+                "resources.heterogeneous and batch.policy adaptive exclude each other: how fast a batch is on"
+                " several GPU types at once is not known"
+            )
         if self.elastic is None:
             if len(asks) > 1:
                 alternatives = " or ".join(map(str, self.resources.accelerators))

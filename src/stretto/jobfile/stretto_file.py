@@ -47,7 +47,7 @@ KEYS = (
     *("start_after", "array", "depends_on", "restart", "notify", "expected_time", "slurm"),
     *("kubernetes", *PLAIN_KEYS),
 )
-RESOURCES = ("accelerators", "gpus_per_worker", "cpus", "memory")
+RESOURCES = ("accelerators", "gpus_per_worker", "heterogeneous", "cpus", "memory")
 ELASTIC = ("min", "max", "sizes")
 BATCH = ("policy", "init", "max", "per_gpu", "lr_scaling")
 STOP = ("steps", "epochs", "metric", "target", "max")
@@ -168,6 +168,7 @@ def resources_of(entry: Entry) -> Resources:
                 gcd(*by_type.values()) or 1 if by_type else inner.read("gpus_per_worker", whole, WHOLE, 1)
             ),
             replica_gpus=by_type,
+            heterogeneous=inner.read("heterogeneous", truth, TRUTH, False),
             cpus=inner.read("cpus", number, NUMBER, None),
             memory_gb=inner.read("memory", memory_gb, 'a size like "64GB" or "512MiB"', None),
         ),

@@ -44,9 +44,11 @@ def spec_to_job(
 def check_possible(spec: JobSpec, submitted_s: float, cluster: Cluster, epoch_s: float = 0.0) -> None:
     """Raise InputError, with the reason, for a job that can never run there or keep its deadlines."""
     fewest, _ = _range(spec)
-    reasons = [_never(spec, fewest, cluster, kind) for kind in _alternatives(spec, cluster)]
+    reasons = _reasons(spec, fewest, cluster, _alternatives(spec, cluster))
     if all(reasons):
-        raise InputError(f"job {spec.name} can never run on cluster {cluster.name}: {'; '.join(reasons)}")
+        raise InputError(
+            f"job {spec.name} can never run on cluster {cluster.name}: {'; '.join(dict.fromkeys(reasons))}"
+        )
     previous_s = submitted_s
     for name, by, _ in _named_rewards(spec):
         due_s = by.seconds(submitted_s, epoch_s)
@@ -79,7 +81,8 @@ def accepted_job(
     """
     fewest, most = _range(spec)
     named_kinds = tuple(dict.fromkeys(_alternatives(spec, cluster)))
-    kinds = tuple(kind for kind in named_kinds if not _never(spec, fewest, cluster, kind)) or named_kinds
+    reasons = _reasons(spec, fewest, cluster, named_kinds)
+    kinds = tuple(kind for kind, why in zip(named_kinds, reasons, strict=True) if not why) or named_kinds
     adaptivity = Adaptivity.RIGID
     if spec.elastic is not None:
         adapts = spec.batch.policy is BatchPolicy.ADAPTIVE and uses_sdk
@@ -94,6 +97,7 @@ def accepted_job(
         adaptivity=adaptivity,
         gpus_per_worker=spec.resources.gpus_per_worker,
         replica_gpus=_replica_gpus(spec, cluster),
+        heterogeneous=spec.resources.heterogeneous,
         checkpoints=True if spec.checkpoint is not None else None,
         goal=_goal(spec),
         preemptible=spec.preemptible,
@@ -142,9 +146,11 @@ def scaled_bounds(
             raise InputError(f"expected a range with one of the sizes {all_sizes}, got {fewest} to {most}")
         fewest, most = sizes[0], sizes[-1]
     kinds = [kind for kind, name in enumerate(cluster.type_names) if not gpu_types or name in gpu_types]
-    reasons = [_never(spec, fewest, cluster, kind) for kind in kinds]
+    reasons = _reasons(spec, fewest, cluster, kinds)
     if all(reasons):
-        raise InputError(f"job {spec.name} could never run on cluster {cluster.name}: {'; '.join(reasons)}")
+        raise InputError(
+            f"job {spec.name} could never run on cluster {cluster.name}: {'; '.join(dict.fromkeys(reasons))}"
+        )
     return fewest, most
 
 
@@ -197,6 +203,26 @@ def _names(spec: JobSpec, cluster: Cluster, kinds: tuple[int, ...]) -> tuple[str
     if not any(one.gpu_type for one in spec.resources.accelerators) and len(kinds) == len(cluster.types):
         return ()
     return tuple(cluster.type_names[kind] for kind in kinds)
+
+
+def _reasons(spec: JobSpec, fewest: int, cluster: Cluster, kinds: Sequence[int]) -> list[str]:
+    """Why the job can never run on each of these types; "" where it can, if only together with others."""
+    if not spec.resources.heterogeneous:
+        return [_never(spec, fewest, cluster, kind) for kind in kinds]
+    each = spec.resources.gpus_per_worker
+    reasons = [_never(spec, each, cluster, kind) for kind in kinds]
+    able = [kind for kind, why in zip(kinds, reasons, strict=True) if not why]
+    together = sum(_most_gpus(cluster, kind, each) for kind in able)
+    if all(reasons) or fewest <= together:
+        return reasons
+    return [f"asks for {fewest} GPUs of several types, which have {together} together"] * len(kinds)
+
+
+def _most_gpus(cluster: Cluster, kind: int, each: int) -> int:
+    """The most GPUs of a type that one job may ask for, in whole workers."""
+    gpus = np.sort(cluster.node_gpus[cluster.kind == kind] // each * each)[::-1]
+    most_nodes = cluster.types[kind].max_nodes_per_job or len(gpus)
+    return int(gpus[:most_nodes].sum()) // cluster.types[kind].stand_ins
 
 
 def _never(spec: JobSpec, fewest: int, cluster: Cluster, kind: int) -> str:

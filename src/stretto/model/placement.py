@@ -42,6 +42,15 @@ class Allocation:
         return sum(map(int.bit_count, self.masks))
 
 
+def gpus_by_type(allocation: Allocation, cluster: Cluster) -> dict[int, int]:
+    """GPUs of each type that an allocation has: of one, unless it mixes them."""
+    gpus: dict[int, int] = {}
+    for node, count in zip(allocation.nodes, allocation.shape, strict=True):
+        kind = int(cluster.kind[node])
+        gpus[kind] = gpus.get(kind, 0) + count
+    return gpus
+
+
 class Placement(Mapping[JobId, Allocation]):
     """Every allocation at one moment: an immutable mapping that also knows what is free.
 

@@ -57,6 +57,7 @@ class PolicyTraits:
     order: str = ""  # which job comes first, and what it leaves to fair share, which is the order of the rows
     starvation: str = ""  # which jobs may be passed over, and for how long
     sizes_by_type: bool = False  # workers of one job may have another number of GPUs on each type
+    mixes_types: bool = False  # a job that may hold GPUs of several types at once can get them
     tables_only: bool = False  # it reads the measured tables of few jobs itself and is given no speeds
     # Settings by name, as people type them, each in the place of the default of its field.
     reproducing: Mapping[str, str] = field(default_factory=dict)  # where measured profiles are simulated

@@ -41,6 +41,7 @@ from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.recovery import Recovery
+from stretto.service.scheduling.batch_by_speed import divided_by_speed
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.service import Service
@@ -197,7 +198,7 @@ async def _serve_as_leader(
     service = Service(
         log_writer,
         scheduling,
-        Reconciler(log_writer, backend, clock, context, config.dead_after_s, leadership),
+        Reconciler(log_writer, backend, clock, context, config.dead_after_s, leadership, divided_by_speed),
         backend,
         clock,
         context,

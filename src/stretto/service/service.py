@@ -30,6 +30,7 @@ from stretto.service.retention.checkpoint_gc import CheckpointGC, has_been_delet
 from stretto.service.retention.job_retention import RetentionPolicy, retire_periodically
 from stretto.service.retention.log_retention import LogRetention
 from stretto.service.scheduling.loop import SchedulingLoop
+from stretto.service.scheduling.scheduler import check_types
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.admission import admitted
 from stretto.service.state.events import ArraySubmitted, Cancelled, Event, Submitted
@@ -248,6 +249,7 @@ class Service:
         if self.state.cluster is None:
             raise InputError(NO_NODE)
         spec_to_job(spec, "new", self.clock.now_s(), self.state.cluster, user=user, epoch_s=self.state.unix_s)
+        check_types(spec, self.state.configured)
         after = resolved(self.state.relations, self.state.jobs, spec, user, past)
         ends = outcomes_of(self.state.relations, self.state.jobs, after, past)
         name = self._next_id()

@@ -80,6 +80,7 @@ class Lyra(CheckedSettings, space="policy"):
             "unbounded: a long or large job waits as long as shorter ones keep coming; "
             "who runs is not stopped"
         ),
+        mixes_types=True,
     )
 
     @property

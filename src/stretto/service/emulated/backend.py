@@ -26,7 +26,7 @@ from stretto.backends.protocol import (
 )
 from stretto.model import Cluster, InputError, View
 from stretto.policies.registry import load_policy
-from stretto.service.emulated.truth import SAVING, EmulatedJob, EmulatedWorker, Truths, seconds_of
+from stretto.service.emulated.truth import SAVING, EmulatedJob, EmulatedWorker, Granted, Truths, seconds_of
 from stretto.service.eventlog.archive import Archive
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.state.events import (
@@ -317,9 +317,8 @@ class EmulatedBackend:
 
     def _train(self, job: EmulatedJob, names: tuple[str, ...], now_s: float, pause_s: float) -> None:
         """These and no others train together from now on."""
-        kind, shape = job.shape_of(names)
         try:
-            job.run.give(kind, shape, now_s, pause_s)
+            job.run.give(job.granted_to(names), now_s, pause_s)
         except InputError as wrong:
             for name in names:
                 self._end(job.workers[name], WRONG, now_s, str(wrong))
@@ -372,7 +371,7 @@ class EmulatedBackend:
         training, job.training = job.training, ()
         if not saves:
             job.run.restore(job.saved)
-        job.run.give(-1, (), now_s, 0.0)
+        job.run.give(Granted(), now_s, 0.0)
         job.saved = job.run.report()
         job.reported_s = now_s
         self.log_writer.record(

@@ -3,13 +3,15 @@
 A job runs by the clock if it states `expected_time`, or if its label `emulated.duration_s` says how long it
 really takes. It takes so long on what it asks for, and is faster or slower elsewhere as recorded jobs are.
 One that states neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by
-epoch. Any other runs for an hour.
+epoch. Any other runs for an hour. So does one that may mix GPU types, unless it says how long it takes. How
+fast a training of the catalogue is on several types at once is not known.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan, nan
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,6 +34,13 @@ USUAL_S = 3600.0  # of a job of which nothing is known; chosen: an hour is easy 
 DURATION, SAVING = "emulated.duration_s", "emulated.saving_s"  # labels
 
 
+class Granted(NamedTuple):
+    """GPUs that a job holds."""
+
+    shape: tuple[int, ...] = ()  # on each node, in the order of nodes
+    by_type: Mapping[int, int] = MappingProxyType({})
+
+
 class Run(Protocol):
     """One job's true state, advanced a stretch of time after the other."""
 
@@ -50,7 +59,7 @@ class Run(Protocol):
     def start_s(self, resumes: bool, gpus: int) -> float:
         """From the start of its processes to the first step."""
 
-    def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
+    def give(self, granted: "Granted", now_s: float, pause_s: float) -> None:
         """It holds these GPUs now, and goes on after a pause; none: it stops. Keeps what it has done."""
 
     def advance(self, now_s: float) -> bool:
@@ -86,7 +95,7 @@ class Truths:
     def run_of(self, record: JobRecord) -> Run:
         """What one job really does."""
         duration_s = seconds_of(record.spec.labels, DURATION) or record.spec.expected_time_s
-        truth = None if duration_s else self._truth(record)
+        truth = None if duration_s or record.job.heterogeneous else self._truth(record)
         if truth is not None:
             fixed = self.settings.batches is Batches.TUNED or record.job.adaptivity is not Adaptivity.ADAPTIVE
             batch = (record.job.batch_size or truth.limits.init_batch) if fixed else 0
@@ -135,12 +144,13 @@ class Training:
         set_s = self.run.settings.start_s
         return self.run.truth.restart_s if set_s is None else set_s
 
-    def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
+    def give(self, granted: Granted, now_s: float, pause_s: float) -> None:
         """Train on other GPUs, or on none."""
         self.run.advance(now_s)
-        if not shape:
+        if not granted.shape:
             self.run.give(-1, (), moved=True, now_s=now_s)
             return
+        (kind,), shape = granted.by_type, granted.shape
         if not self.run.truth.limits.max_local[kind]:
             raise InputError(f"the model does not run on {self.cluster.type_names[kind]}")
         self.run.give(kind, shape, moved=True, now_s=now_s)
@@ -233,20 +243,29 @@ class Recorded:
         more_s = self.settings.restart_per_gpu_s * (gpus - 1)
         return self.settings.restart_s + more_s if resumes else 0.0
 
-    def give(self, kind: int, shape: tuple[int, ...], now_s: float, pause_s: float) -> None:
+    def give(self, granted: Granted, now_s: float, pause_s: float) -> None:
         """Work on other GPUs, or on none."""
         self.advance(now_s)
-        if not shape:
+        if not granted.shape:
             self.speed = 0.0
             if not self.keeps and not self.done:
                 self.left_s = self.work_s
             return
-        gpus = sum(shape)
-        spread = len(shape) > -(-gpus // int(self.cluster.gpus_per_node[kind]))
-        speed = float((self.table.spread_per_s if spread else self.table.per_s)[kind, gpus])
-        if isnan(speed):
-            raise InputError(f"the job does not run on {gpus} GPUs of {self.cluster.type_names[kind]}")
-        self.speed, self.since_s = speed, now_s + pause_s
+        self.speed, self.since_s = self._speed_on(granted), now_s + pause_s
+
+    def _speed_on(self, granted: Granted) -> float:
+        """Work per second, as in simulations. Raises InputError for GPUs on which it does not run."""
+        kinds, mixed = list(granted.by_type), len(granted.by_type) > 1
+        fewest_nodes = -(-sum(granted.shape) // int(self.cluster.gpus_per_node[kinds[0]]))
+        table = (
+            self.table.spread_per_s if not mixed and len(granted.shape) > fewest_nodes else self.table.per_s
+        )
+        parts = [float(table[kind, gpus]) for kind, gpus in granted.by_type.items()]
+        for kind, speed in zip(kinds, parts, strict=True):
+            if isnan(speed):
+                gpus, name = granted.by_type[kind], self.cluster.type_names[kind]
+                raise InputError(f"the job does not run on {gpus} GPUs of {name}")
+        return sum(parts) * (self.settings.mixing if mixed else 1.0)
 
     def advance(self, now_s: float) -> bool:
         """Work up to now; there are no epochs."""
@@ -390,12 +409,12 @@ class EmulatedJob:
         """Workers that hold GPUs."""
         return [worker for worker in self.workers.values() if worker.lives]
 
-    def shape_of(self, names: tuple[str, ...]) -> tuple[int, tuple[int, ...]]:
-        """(GPU type, GPUs on each node in the order of nodes) of some of its workers."""
+    def granted_to(self, names: tuple[str, ...]) -> Granted:
+        """The GPUs of some of its workers."""
         gpus_on: dict[int, int] = {}
-        kind = -1
+        by_type: dict[int, int] = {}
         for name in names:
             worker = self.workers[name]
             gpus_on[worker.node_index] = gpus_on.get(worker.node_index, 0) + len(worker.gpus)
-            kind = worker.kind
-        return kind, tuple(gpus_on[node] for node in sorted(gpus_on))
+            by_type[worker.kind] = by_type.get(worker.kind, 0) + len(worker.gpus)
+        return Granted(tuple(gpus_on[node] for node in sorted(gpus_on)), by_type)

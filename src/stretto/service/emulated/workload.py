@@ -24,6 +24,7 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
         "resources": {
             "accelerators": [f"{name}:{job.gpus}" for name in types] if types else str(job.gpus),
             "gpus_per_worker": job.gpus_per_worker,
+            **({"heterogeneous": True} if job.heterogeneous else {}),
         },
         "kind": job.kind.value,
         "priority": job.priority_class or job.priority,

@@ -44,7 +44,7 @@ from stretto.service.scheduling.estimates import (
     largest_known_gpus,
     prior_table,
 )
-from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.scheduler import check_types, scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.events import Configured
 from stretto.service.state.jobs import in_priority_class
@@ -173,6 +173,7 @@ def _not_submitted(
     spec: JobSpec, user: str, state: State, cluster: Cluster, now_s: float, past: Mapping[str, Named]
 ) -> JobRecord:
     job = spec_to_job(spec, NEW, now_s, cluster, user=user, epoch_s=state.unix_s)
+    check_types(spec, state.configured)
     job = in_priority_class(state, job)
     record = JobRecord(spec, job, user, "", "", state.submitted)
     record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior

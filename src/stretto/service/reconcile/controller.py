@@ -38,7 +38,15 @@ from stretto.service.reconcile.diff import (
     about_vanished,
     about_workers,
 )
-from stretto.service.reconcile.reconciler import Command, Start, Stop, next_steps, wanted_slots
+from stretto.service.reconcile.reconciler import (
+    Command,
+    Divide,
+    Start,
+    Stop,
+    as_script_says,
+    next_steps,
+    wanted_slots,
+)
 from stretto.service.reconcile.worker_env import WorkerContext, start_of
 from stretto.service.state.events import (
     Event,
@@ -221,6 +229,7 @@ class Reconciler:
     context: WorkerContext
     dead_after_s: float = DEAD_AFTER_S  # of silence; 0: never
     leadership: Leadership | None = None
+    divide: Divide = as_script_says  # the batch of workers where no decision has chosen it
     dispatcher: Dispatcher = field(init=False)
     seen: WorkerCache = field(init=False)
     dirty: set[str] = field(default_factory=set)  # jobs to look at: they have changed, or their time has come
@@ -355,7 +364,7 @@ class Reconciler:
         # A job that waits for GPUs is asked whenever any job changes: it may be that they have become free.
         for name in sorted(dirty | self._waiting, key=lambda job: state.jobs[job].number):
             record = state.jobs[name]
-            steps = next_steps(state, record, self._occupied, now_s)
+            steps = next_steps(state, record, self._occupied, now_s, self.divide)
             events += steps.events
             commands += [(record, command) for command in steps.commands]
             if steps.again_s < float("inf"):

@@ -10,10 +10,11 @@ A worker is recorded as wanted only once no other is recorded on its GPUs. So by
 twice.
 """
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from stretto.model import Allocation
+from stretto.model import Allocation, Batch
 from stretto.service.state.events import (
     AttemptClosed,
     Ended,
@@ -59,6 +60,12 @@ class Stop:
 
 
 Command = Start | Stop
+Divide = Callable[[State, JobRecord, tuple[str, ...]], Batch | None]
+
+
+def as_script_says(state: State, record: JobRecord, names: tuple[str, ...]) -> Batch | None:
+    """No batch: the script's own bounds decide, and all workers have equal shares."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,9 @@ class AttemptEnd:
 
 @dataclass
 class Steps:
-    """What comes next for one job."""
+    """What comes next for one job. divide: the batch of workers where no decision has chosen it."""
 
+    divide: Callable[[JobRecord, tuple[str, ...]], Batch | None]
     events: list[Event] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     again_s: float = float("inf")  # when to ask again even if nothing happens
@@ -108,12 +116,19 @@ def wanted_slots(state: State, record: JobRecord) -> list[Slot]:
     return slots_of(wanted, record.job.worker_gpus(state.nodes[wanted.nodes[0]].gpu_type))
 
 
-def next_steps(state: State, record: JobRecord, taken: Container[tuple[int, int]], now_s: float) -> Steps:
+def next_steps(
+    state: State,
+    record: JobRecord,
+    taken: Container[tuple[int, int]],
+    now_s: float,
+    divide: Divide = as_script_says,
+) -> Steps:
     """The next steps of one job.
 
-    taken: (node, GPU) that processes hold, ours by the log or strays that the backend shows.
+    taken: (node, GPU) that processes hold, ours by the log or strays that the backend shows. divide: the
+    batch of workers, by rank, where no decision has chosen one.
     """
-    steps = Steps()
+    steps = Steps(partial(divide, state))
     if record.has_ended:
         return steps
     alive = record.alive
@@ -261,7 +276,7 @@ def _first_generation(
     """Workers without the SDK never say ready: what is wanted of them now is what they were started for."""
     if all(worker.life is WorkerPhase.READY for worker in alive):
         names = tuple(worker.id for worker in alive)
-        steps.events.append(Generation(record.id, record.attempt, 1, names, "", _batch(record, names)))
+        steps.events.append(Generation(record.id, record.attempt, 1, names, "", _batch(steps, record, names)))
         return
     if not differs:
         return
@@ -305,7 +320,7 @@ def _next_generation(steps: Steps, record: JobRecord, wanted: list[Worker], has_
     current = [record.workers[name] for name in members.workers]
     if not has_extra and set(members.workers) == {worker.id for worker in wanted}:
         # The same workers go on with another batch.
-        if _batch(record, members.workers) != (members.batch.to_json() if members.batch else ()):
+        if _batch(steps, record, members.workers) != (members.batch.to_json() if members.batch else ()):
             _publish(steps, record, members.workers, "")
         return
     newcomers = [worker for worker in wanted if not worker.has_trained]
@@ -320,15 +335,16 @@ def _next_generation(steps: Steps, record: JobRecord, wanted: list[Worker], has_
 
 
 def _publish(steps: Steps, record: JobRecord, names: tuple[str, ...], source: str) -> None:
-    number = record.members.number + 1
-    steps.events.append(Generation(record.id, record.attempt, number, names, source, _batch(record, names)))
+    number, batch = record.members.number + 1, _batch(steps, record, names)
+    steps.events.append(Generation(record.id, record.attempt, number, names, source, batch))
 
 
-def _batch(record: JobRecord, names: tuple[str, ...]) -> tuple[int, ...]:
+def _batch(steps: Steps, record: JobRecord, names: tuple[str, ...]) -> tuple[int, ...]:
     """The batch for these workers, by rank; split evenly where they are others than it was chosen for."""
     batch = record.batch
     if batch is None:
-        return ()
+        divided = steps.divide(record, names)
+        return () if divided is None else divided.to_json()
     if len(names) != len(batch.by_worker):
         return replace(batch, by_worker=()).to_json()
     workers = [record.workers[name] for name in names]

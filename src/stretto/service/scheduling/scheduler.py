@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from stretto.estimate.registry import estimator_for
+from stretto.jobfile import JobSpec
 from stretto.lend import CapacityLoaning
 from stretto.model import InputError, traits_of
 from stretto.place.registry import load_placer
-from stretto.policies.registry import load_policy, policy_class
+from stretto.policies.registry import POLICIES, load_policy, policy_class
 from stretto.scheduler.round import Scheduler
 from stretto.service.state.events import Configured
 from stretto.settings import settings_of
@@ -28,6 +29,16 @@ def scheduler_of(configured: Configured) -> Scheduler:
     rule = place.pop("rule", "") or configured.placer or policy.placer
     estimator = estimator_for(policy, _of(settings, "estimate"))
     return Scheduler(estimator, policy, load_placer(rule, **place), _lending(_of(settings, "lend")))
+
+
+def check_types(spec: JobSpec, configured: Configured) -> None:
+    """Raise InputError for a job that may mix GPU types under a policy that gives it one only."""
+    if spec.resources.heterogeneous and not traits_of(policy_class(configured.policy)).mixes_types:
+        mixing = ", ".join(name for name in POLICIES if traits_of(policy_class(name)).mixes_types)
+        raise InputError(
+            f"resources.heterogeneous: policy {configured.policy} gives a job GPUs of one type only, expected"
+            f" one of {mixing}"
+        )
 
 
 def _lending(settings: Mapping[str, str]) -> CapacityLoaning | None:

@@ -33,7 +33,7 @@ def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | 
         kept_masks = {index: mask for index, mask in sorted(masks.items()) if mask}
         gpus = sum(mask.bit_count() for mask in kept_masks.values())
         free = not any(int(others[index]) & mask for index, mask in kept_masks.items())
-        kind = next(worker.kind for worker in record.workers.values())
+        kind = int(placement.cluster.kind[next(iter(kept_masks), 0)])
         if gpus and free and _may_have(record, gpus, placement.cluster.type_names[kind]):
             return Allocation(kind, tuple(kept_masks), tuple(kept_masks.values()))
     return None

@@ -20,6 +20,7 @@ from stretto.model import (
     Queue,
     Reservation,
     UsageLedger,
+    gpus_by_type,
     no_placement,
     rate_of,
 )
@@ -268,7 +269,10 @@ class State:
         else:
             assert self.cluster is not None
             record.accounting.hold(allocation.gpus, now_s, allocation.profiling, allocation.kind)
-            record.accounting.rate = rate_of(allocation.gpus, self.cluster.types[allocation.kind].speed)
+            record.accounting.rate = sum(
+                rate_of(gpus, self.cluster.types[kind].speed)
+                for kind, gpus in gpus_by_type(allocation, self.cluster).items()
+            )
         self.usage.change(record.account, record.accounting.rate - before, now_s)
 
     def move_to_queue(self, record: JobRecord, queue: str, weight: float, now_s: float) -> None:

@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any
 
 from stretto.jobfile import After
-from stretto.model import BoolArray, Plan, Snapshot, Why
+from stretto.model import Allocation, BoolArray, Plan, Snapshot, Why, gpus_by_type
 from stretto.service.state.records import JobRecord, WorkerPhase
 from stretto.service.state.relations import known_outcome
 from stretto.service.state.remaining import Basis, remaining_of, share_done
@@ -308,7 +308,7 @@ def status_of(
         gpus_min=record.job.min_gpus,
         gpus_max=record.job.max_gpus,
         elastic=record.spec.elastic is not None,
-        gpu_type="" if wanted is None or state.cluster is None else state.cluster.type_names[wanted.kind],
+        gpu_type=_types_of(state, wanted),
         nodes={}
         if wanted is None
         else {
@@ -357,6 +357,14 @@ def _waited_s(record: JobRecord, now_s: float) -> float:
     accounting, until_s = record.accounting, record.ended_s if record.has_ended else now_s
     held_s = until_s - accounting.held_since_s if accounting.held_gpus else 0.0
     return max(until_s - record.job.submitted_s - accounting.executed_s - held_s, 0.0)
+
+
+def _types_of(state: State, allocation: Allocation | None) -> str:
+    """Names of the GPU types that it has, in the order of the cluster; "" where it holds nothing."""
+    if allocation is None or state.cluster is None:
+        return ""
+    kinds = sorted(gpus_by_type(allocation, state.cluster))
+    return ", ".join(state.cluster.type_names[kind] for kind in kinds)
 
 
 def _left_s(record: JobRecord, now_s: float) -> float | None:

@@ -118,9 +118,10 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
                 _joined(record, name, event.number, event.lost_s)
             _note_start(record, now_s)
         case happened.Reported():
-            record.learned = with_report(
-                record.learned, event.report, kind_of(record), now_s, event.metrics_kept
-            )
+            report = event.report
+            if mixes_types(record):  # a step on several types says nothing of any one
+                report = {key: value for key, value in report.items() if key != "points"}
+            record.learned = with_report(record.learned, report, kind_of(record), now_s, event.metrics_kept)
             if event.report.get("in_place") is False:
                 record.uses_sdk = False
             _note_progress(record, event.report)
@@ -242,6 +243,12 @@ def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
     if number > 1 and not first and name == record.members.source:
         record.accounting.switches += 1
         record.accounting.lost_s += 0.0 if isnan(lost_s) else lost_s
+
+
+def mixes_types(record: JobRecord) -> bool:
+    """Whether workers on several GPU types train together, for longer than a move takes."""
+    workers = [record.workers[name] for name in record.members.workers if name in record.workers]
+    return record.job.heterogeneous and len({worker.kind for worker in workers}) > 1
 
 
 def kind_of(record: JobRecord) -> int:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stretto.model import Allocation, Cluster, FloatArray, IntArray, MeasuredSpeeds
+from stretto.model import Allocation, Cluster, FloatArray, IntArray, MeasuredSpeeds, gpus_by_type
 
 
 class Tables(Protocol):
@@ -53,23 +53,13 @@ class RecordedRuns:
         """Work per second on these GPUs."""
         table = self.tables[row]
         per_node = after.shape
-        parts = self._by_type(after, per_node)
+        parts = gpus_by_type(after, self.cluster)
         if len(parts) > 1:
             return self.mixing * sum(float(table.per_s[kind, gpus]) for kind, gpus in parts.items())
         ((kind, gpus),) = parts.items()
         spread = len(per_node) > ceil(gpus / int(self.cluster.gpus_per_node[kind]))
         speed = float((table.spread_per_s if spread else table.per_s)[kind, gpus])
         return speed * self._by_cores(row, after, gpus)
-
-    def _by_type(self, after: Allocation, per_node: tuple[int, ...]) -> dict[int, int]:
-        """GPUs of each type."""
-        if len(self.cluster.types) == 1:
-            return {after.kind: sum(per_node)}
-        parts: dict[int, int] = {}
-        for node, gpus in zip(after.nodes, per_node, strict=True):
-            kind = int(self.cluster.kind[node])
-            parts[kind] = parts.get(kind, 0) + gpus
-        return parts
 
     def _by_cores(self, row: int, after: Allocation, gpus: int) -> float:
         """Its speed with its cores over that with the proportional share, at which it was recorded."""
