@@ -14,7 +14,8 @@ from tests.conformance.world import CannotRun, World
 from stretto.testing.backends.plugin import connection, pytest_pyfunc_call, stage, world
 from stretto.testing.services.plugin import service
 
-WORLDS = ["local", "emulated", "ray", "slurm", "kubernetes"]
+WORLDS = ["local", "emulated", "ray", "slurm", "kubernetes", "kubelets"]
+BACKENDS_ONLY = ("kubelets",)  # why: see its file
 # What takes a quarter of a minute or more there, as far as the normal run has it over another cluster, or has
 # the same of workers instead of services. `make test-long` has all of it.
 LONG_THERE = {
@@ -26,6 +27,15 @@ LONG_THERE = {
     "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
 }
+# Over real kubelets the normal run has these; a container begins and ends in seconds, not in their tenths.
+SHORT_OVER_KUBELETS = (
+    "test_a_worker_goes_from_its_start_to_being_forgotten",
+    "test_exit_statuses_and_signals_come_back_as_they_were",
+    "test_a_stop_with_grace_lets_a_worker_save",
+    "test_workers_on_one_node_have_gpus_of_their_own",
+    "test_a_node_that_is_with_its_lender_takes_no_worker_until_it_is_back",
+    "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on",
+)
 # Fixtures and the hook that runs coroutines; a plugin for others, named here as this is no top conftest.
 __all__ = ["connection", "pytest_pyfunc_call", "service", "stage", "world"]
 OUTCOMES = pytest.StashKey[Outcomes]()
@@ -67,10 +77,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Some clusters have a marker of their own, and some tests are long over some."""
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", {})
-        if params.get("cluster") == "kubernetes":
+        if params.get("cluster") in ("kubernetes", "kubelets"):
             item.add_marker(pytest.mark.kubernetes)
-        if params.get("cluster") in LONG_THERE.get(getattr(item, "originalname", ""), ()):
+        if params.get("cluster") in BACKENDS_ONLY and "stage" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason="only the suite of backends runs over real kubelets"))
+        if params.get("cluster") == "kubelets" and item_name(item) not in SHORT_OVER_KUBELETS:
             item.add_marker(pytest.mark.long)
+        if params.get("cluster") in LONG_THERE.get(item_name(item), ()):
+            item.add_marker(pytest.mark.long)
+
+
+def item_name(item: pytest.Item) -> str:
+    """The test, without its parameters."""
+    return str(getattr(item, "originalname", ""))
 
 
 # ── the table ─────────────────────────────────────────────────────────────────────────────────────

@@ -97,16 +97,20 @@ def write_image(path: Path) -> None:
         add(archive, "manifest.json", json.dumps(manifest).encode())
 
 
-def machine_section() -> dict[str, object]:
-    """The `kubernetes:` section of a job whose pods find this machine's programs and its Python."""
+def machine_section(writable: Sequence[str] = ()) -> dict[str, object]:
+    """The `kubernetes:` section of a job whose pods find this machine's programs and its Python.
+
+    writable: further folders of this machine, which pods may write.
+    """
     prefixes = {str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix)}
     source = str(Path(__file__).parents[3] / "src")
     paths = ["/usr", *sorted(path for path in {*prefixes, source} if not path.startswith("/usr/"))]
-    named = {f"machine-{number}": path for number, path in enumerate(paths)}
+    named = {f"machine-{number}": path for number, path in enumerate([*paths, *writable])}
     return {
         "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in named.items()],
         "volume_mounts": [
-            {"name": name, "mountPath": path, "readOnly": True} for name, path in named.items()
+            {"name": name, "mountPath": path, "readOnly": path not in writable}
+            for name, path in named.items()
         ],
     }
 
@@ -131,10 +135,14 @@ class RealNodes:
         self.until_ready(tuple(products), gpus)
         return self
 
+    def run_again(self, name: str, product: str) -> None:
+        """Start a node that was killed, with what its disk has."""
+        if self.processes[name].poll() is not None:
+            self._run(name, product)
+
     def _run(self, name: str, product: str) -> None:
         folder = self.folder / name
-        folder.mkdir()
-        (folder / "cni").mkdir()
+        (folder / "cni").mkdir(parents=True, exist_ok=True)
         network = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback"}]}
         (folder / "cni" / "1.conflist").write_text(json.dumps(network), encoding="utf-8")
         (folder / "containerd.toml").write_text(self._containerd(folder), encoding="utf-8")

@@ -115,6 +115,15 @@ def test_without_it_the_kubelet_is_believed(code: int, signal: int | None, reaso
     assert state.lasted_s == 300.0
 
 
+@pytest.mark.parametrize("reason", ["Unknown", "ContainerStatusUnknown"])
+def test_an_end_that_nobody_saw_counts_as_that_of_a_node_that_died(reason: str) -> None:
+    state = state_of(a_pod(state=ended_with(255, reason=reason)))
+    assert (state.phase, state.status, state.signal) == ("ended", 137, 9)
+    assert state.why == f"Kubernetes says {reason}"
+    told = state_of(a_pod(state=ended_with(255, '{"status": 3}', reason)))
+    assert (told.status, told.signal) == (3, None), "its supervisor has seen it"
+
+
 def test_who_took_it_away_is_said() -> None:
     target = [
         {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drain"}

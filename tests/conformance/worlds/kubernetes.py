@@ -59,12 +59,16 @@ class KubernetesWorld:
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     wire: Proxy = field(default_factory=Proxy)
 
-    def begin(self, users: Sequence[str] = ()) -> None:
-        """Start everything."""
+    def begin_plane(self, users: Sequence[str] = ()) -> None:
+        """Start the control plane, and the way to it that a service takes."""
         self.plane.start(users)
         self.plane.allow("stretto", rights())  # those of an installation, and no more
         self.wire.server = ("127.0.0.1", self.plane.port)
         self.kubeconfig = self.plane.kubeconfig("stretto", f"https://127.0.0.1:{self.wire.port}")
+
+    def begin(self, users: Sequence[str] = ()) -> None:
+        """Start everything."""
+        self.begin_plane(users)
         key, certificate = self.folder / "kubelet.key", self.folder / "kubelet.crt"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=kubelet", "-days", "2",

@@ -21,6 +21,8 @@ HOPELESS = frozenset(  # reasons why a container does not begin that no wait men
     ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError",
      "RunContainerError"]
 )  # fmt: skip
+# What a runtime and kubelets say of a container whose end nobody saw, as when its machine lost its power.
+UNTOLD = ("Unknown", "ContainerStatusUnknown")
 LOST_STATUS, WITHDRAWN_STATUS, CANNOT_START_STATUS = 137, 143, 125  # as of a shell, and of a container tool
 MOST_WORDS = 500  # of a message
 
@@ -128,6 +130,8 @@ def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
         report = json.loads(ended.message)
     if not isinstance(report, dict) or not isinstance(report.get("status"), int):
         report = {}
+    if not report and ended.reason in UNTOLD:
+        report = {"status": LOST_STATUS, "signal": signal.SIGKILL}
     status = int(report.get("status", ended.exitCode))
     number = report.get("signal", ended.signal or (status - 128 if status > 128 else None))
     if number is not None and number not in {*signal.Signals}:
