@@ -28,6 +28,7 @@ from stretto.experiments.reproduction import (
 from stretto.model import InputError
 
 PAGE = "results.md"
+LONG_NOTE = 20  # words; chosen
 JUDGED = tuple(verdict for verdict in Verdict if verdict is not Verdict.NOT_COMPARED)
 SIGNS = {"": "", "at most": "≤ ", "at least": "≥ "}  # before a figure that is a limit
 
@@ -160,7 +161,7 @@ def page_of(outcomes: Sequence[Outcome], about: str) -> str:
         about,
         "Nothing on this page is typed in. The [rule](reproducing.md#verdicts) of the verdicts came first.",
         f"{len(whole)} tables are whole, and counted here. {len(tables) - len(whole)} were made of a share "
-        "of the arrivals, which loads a cluster less: their verdicts are in brackets, and not counted.",
+        "of the arrivals, which loads a cluster less. Their verdicts are in brackets, and not counted.",
         "",
         *_table(
             ("rows", "compared", *(str(verdict) for verdict in Verdict)),
@@ -224,9 +225,10 @@ def _section(outcome: Outcome) -> list[str]:
     if table.private:
         lines.append(f"- The paper never published {table.private}: what differs contradicts nothing.")
     lines += [
-        f"- {'Real' if each['real'] else 'Made'}: {each['what']} ({each['note']})" for each in table.inputs
+        f"- {'Real' if each['real'] else 'Made'}: {each['what']} ({_in_sentences(each['note'])})"
+        for each in table.inputs
     ]
-    lines += [f"- {note}" for note in table.notes]
+    lines += [f"- {_in_sentences(note)}" for note in table.notes]
     lines += [f"- Shown to `{policy}`: {_shown(words)}." for policy, words in sorted(table.shown.items())]
     return lines
 
@@ -234,7 +236,15 @@ def _section(outcome: Outcome) -> list[str]:
 def _shown(words: str) -> str:
     """What a policy was shown and what was set for it: each way of setting it is a piece of code."""
     views, _, ways = words.partition("; set: ")
-    return views + ("; set: " + " or ".join(f"`{way}`" for way in ways.split(" or ")) if ways else "")
+    return views + (". Set: " + ", ".join(f"`{way}`" for way in ways.split(" or ")) if ways else "")
+
+
+def _in_sentences(note: str) -> str:
+    """A note whose parts, which semicolons divide, are sentences where it is long."""
+    if len(note.split()) <= LONG_NOTE:
+        return note
+    first, *others = note.split("; ")
+    return ". ".join([first, *(other[:1].upper() + other[1:] for other in others)])
 
 
 def _share(scale: float) -> str:

@@ -39,7 +39,7 @@ def lyra(
 EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one
     for one in (
-        Experiment("cornucopia-fig1", "Cornucopia, figure 1", "chronus", parts.figure1, 6),
+        Experiment("cornucopia-fig1", "Cornucopia, figure 1", "chronus", parts.figure1, 6, "1 min"),
         Experiment("cornucopia-table1", "Cornucopia, table 1", "chronus", parts.table1),
         Experiment("cornucopia-table3", "Cornucopia, table 3", "chronus", parts.table3),
         Experiment("cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", comparison.figure4, 21),
@@ -53,8 +53,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             15,
             not_whole="69,687 jobs ask for 2.5 to 7.5 times the clusters; a tenth of them is simulated",
         ),
-        Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3),
-        Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 5),
+        Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3, "40 s"),
+        Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 5, "2 min"),
         Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", comparison.figure9, 12),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", comparison.figure10, 12),
         Experiment("cornucopia-profile", "Cornucopia, section 4.3", "", parts.profile),
@@ -65,23 +65,31 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         lyra("lyra-fig10", "figure 10", lending.figure10, 6, "4 min"),
         lyra("lyra-fig13", "figure 13", lending.figure13, 5, "3 min"),
         lyra("lyra-forecast", "section 6", lending.forecasts, 0, "20 s"),
-        lyra("lyra-table7", "table 7", lending.table7, 4),
-        lyra("lyra-table8", "table 8", scaling.table8, 7),
-        lyra("lyra-fig7", "figure 7", tables.figure7, 3),
-        lyra("lyra-fig8", "figure 8", tables.figure8, 5),
-        lyra("lyra-fig9", "figure 9", lending.figure9, 3),
-        lyra("lyra-fig11", "figure 11", tables.figure11, 6),
+        lyra("lyra-table7", "table 7", lending.table7, 4, "1 min"),
+        lyra("lyra-table8", "table 8", scaling.table8, 7, "6 min"),
+        lyra("lyra-fig7", "figure 7", tables.figure7, 3, "2 min"),
+        lyra("lyra-fig8", "figure 8", tables.figure8, 5, "5 min"),
+        lyra("lyra-fig9", "figure 9", lending.figure9, 3, "1 min"),
+        lyra("lyra-fig11", "figure 11", tables.figure11, 6, "5 min"),
         lyra("lyra-fig12", "figure 12", tables.figure12, 30),
         lyra("lyra-fig16", "figure 16", scaling.figure16, 11),
-        lyra("lyra-reclaims", "section 7.2", lending.reclaims, 2),
-        lyra("lyra-table10", "table 10 and figure 17", testbed.table10, 27, data="", private=LYRA_TESTBED),
+        lyra("lyra-reclaims", "section 7.2", lending.reclaims, 2, "3 min"),
+        lyra(
+            "lyra-table10",
+            "table 10 and figure 17",
+            testbed.table10,
+            27,
+            "1 min",
+            data="",
+            private=LYRA_TESTBED,
+        ),
         lyra("lyra-fig14", "figures 14 and 15", scaling.figure14, 27),
         Experiment("ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s"),
         Experiment("ones-fig3", "ONES (SC 2021), figure 3", "", batches.figure3, 0, "20 s"),
         Experiment("ones-fig13", "ONES (SC 2021), figures 13 and 14", "", batches.figure13, 0, "1 min"),
         Experiment("ones-fig6", "ONES (SC 2021), figure 6", "", progress.figure6, 0, "3 s"),
         Experiment("ones-fig16", "ONES (SC 2021), figure 16", "", switches.figure16, 0, "1 min"),
-        Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12),
+        Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12, "8 min"),
         Experiment(
             "ones-fig15-grown", "ONES (SC 2021), figure 15, other batches", "", ones.figure15_grown, 12
         ),
@@ -114,12 +122,16 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density, 35
         ),
         Experiment("unisched-fig7", "UniSched (TPDS 2024), figure 7", "", estimator.figure7, 0, "1 min"),
-        Experiment("unisched-fig8", "UniSched (TPDS 2024), figure 8", "chronus", estimator.figure8, 6),
+        Experiment(
+            "unisched-fig8", "UniSched (TPDS 2024), figure 8", "chronus", estimator.figure8, 6, "4 min"
+        ),
         Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched_parts.figure9, 62),
         Experiment(
             "unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched_parts.figure10, 23
         ),
-        Experiment("unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 10),
+        Experiment(
+            "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 10, "5 min"
+        ),
         Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16),
     )
 }

@@ -192,10 +192,12 @@ def _less_by_seed(ours: Pooled, theirs: Pooled) -> list[float]:
 def _inputs(trace: str) -> list[Input]:
     calibrated = (
         "Batches grow with the GPUs that owners ask for. The tail of the epochs and the GPUs are calibrated "
-        "to Tiresias on 64 GPUs alone: its mean completion time and its share within 200 s, at a load of 0.8"
+        "to Tiresias on 64 GPUs alone. These are its mean completion time and its share within 200 s, "
+        "at a load of 0.8"
         if trace == GROWN
         else "Each job has its model's usual batch. The tail of the epochs, the GPUs asked for and the rate "
-        "are calibrated to Tiresias on 64 GPUs alone: its execution and queuing times, 343 and 108 s"
+        "are calibrated to Tiresias on 64 GPUs alone. These are its execution and queuing times, "
+        "343 and 108 s"
     )
     return [
         Input(

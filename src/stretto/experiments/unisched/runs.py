@@ -186,7 +186,7 @@ def notes_of(request: Request) -> tuple[str, ...]:
     ]
     if request.scale < 1:
         notes.append(
-            "the clusters fill up only after days: of a small share of the arrivals nearly all deadlines are "
+            "the clusters fill up only after days. Of a small share of the arrivals nearly all deadlines are "
             "kept, except by policies that wait for a profile and the next tick"
         )
     if absent:
