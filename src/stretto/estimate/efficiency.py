@@ -28,6 +28,11 @@ class GradientNoise(NamedTuple):
     var: float  # σ², variance of the gradient of M0 samples
 
 
+# Of a job that only infers: to noise without end every item counts the same, so that goodput is throughput
+# (Sia, SOSP 2023, section 3.4).
+NOISE_OF_INFERENCE = GradientNoise(sqr=0.0, var=1.0)
+
+
 def noise_scale(init_batch: npt.ArrayLike, grad_var: npt.ArrayLike, grad_sqr: npt.ArrayLike) -> FloatArray:
     """φ in samples; infinite where the true gradient vanishes."""
     batch, var, sqr = (np.asarray(a, dtype=np.float64) for a in (init_batch, grad_var, grad_sqr))

@@ -14,7 +14,7 @@ from stretto.model.configurations import (
 )
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints, Reservation, check_reservation
 from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
-from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Goal, Job, JobId, Kind, Reward
+from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Goal, Job, JobId, Kind, Purpose, Reward
 from stretto.model.knowledge import (
     NOTHING_OBSERVED,
     Durations,
@@ -128,6 +128,7 @@ __all__ = [
     "Progress",
     "Promise",
     "PromisesDeadlines",
+    "Purpose",
     "Queue",
     "Reasons",
     "Requests",

@@ -35,6 +35,13 @@ class Kind(StrEnum):
     INTERACTIVE = "interactive"
 
 
+class Purpose(StrEnum):
+    """What the job does with its model, and so what its goodput is (Sia, section 3.4)."""
+
+    TRAINING = "training"  # throughput times statistical efficiency
+    BATCH_INFERENCE = "batch-inference"  # throughput: passes forward over a data set, each item once
+
+
 @dataclass(frozen=True, slots=True)
 class Reward:
     """What finishing by a deadline is worth (UniSched, section III-C2)."""
@@ -103,6 +110,7 @@ class Job:
     max_gpus: int = 0  # 0 on input: as many as asked for, or without limit when adaptive
     adaptivity: Adaptivity = Adaptivity.ADAPTIVE
     kind: Kind = Kind.BATCH
+    purpose: Purpose = Purpose.TRAINING
     gpus_per_worker: int = asked(1, at_least=1)  # it grows and shrinks by so many
     # GPUs of one worker by type, where types differ (Sia, section 5.3): multiples of the above, on one node
     replica_gpus: Mapping[str, int] = asked_mapping()

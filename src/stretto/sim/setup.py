@@ -15,11 +15,13 @@ from stretto.model import (
     Job,
     MeasuredSpeeds,
     Observations,
+    Purpose,
     Requests,
     TrainingLimits,
 )
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, Fidelity, Profiling, Scaling, SimSettings
+from stretto.sim.truth.inference import inference_truth
 from stretto.sim.truth.parametric import parametric_truth
 from stretto.sim.truth.profiled import profiled_truth
 from stretto.sim.truth.profiles import ProfileLibrary
@@ -57,7 +59,7 @@ def physics_of(
                     f"job {jobs[row].id}: heterogeneous: expected a job with a duration, "
                     "how fast a training is on several types at once is not known"
                 )
-            training[row] = _run(jobs[row], truth.learning, truths, settings)
+            training[row] = _run(jobs[row], truth, truths, settings)
             jobs[row] = _where_it_runs(jobs[row], training[row], cluster)
     requests = Requests(jobs, cluster) if training else Requests(workload.jobs, cluster)
     tables = _Tables(requests, training, _type_speeds(workload.truths, cluster), Curves(cluster, settings))
@@ -138,8 +140,11 @@ class _Truths:
             raise InputError(f"job {job.id}: {unknown}" + (f"; profiled: {known}" if known else "")) from None
 
 
-def _run(job: Job, learning: LearningCurve | None, truths: _Truths, settings: SimSettings) -> TrainingRun:
-    truth = truths.of(job, learning)
+def _run(job: Job, known: Truth, truths: _Truths, settings: SimSettings) -> TrainingRun:
+    if job.purpose is Purpose.BATCH_INFERENCE:
+        infers = inference_truth(job, known.steps, truths.of(job), truths.cluster)
+        return TrainingRun(infers, infers.limits, 0, settings, truths.foreseen(infers))
+    truth = truths.of(job, known.learning)
     fixed = settings.batches is Batches.TUNED or job.adaptivity is not Adaptivity.ADAPTIVE
     return TrainingRun(
         truth=truth,
@@ -204,6 +209,7 @@ class _Tables:
             return self.curves.of(job, self.type_speed[row])
         key = (id(run.truth), job.batch_size)
         if key not in self.made:
-            batch = job.batch_size or run.truth.limits.init_batch
+            infers = job.purpose is Purpose.BATCH_INFERENCE  # its progress counts in batches of one replica
+            batch = run.truth.limits.init_batch if infers else job.batch_size or run.truth.limits.init_batch
             self.made[key] = run.truth.table(batch, self.curves.most_gpus)
         return self.made[key]

@@ -114,7 +114,7 @@ KNOWN = {
 # Fields of a job that no promise to every policy depends on; all others are drawn.
 LEFT_AT_DEFAULT = frozenset(
     {
-        *("model", "kind", "gpus_per_worker", "heterogeneous", "checkpoints", "goal", "reserved"),
+        *("model", "kind", "purpose", "gpus_per_worker", "heterogeneous", "checkpoints", "goal", "reserved"),
         *("priority", "priority_class", "preempts", "user", "queue", "labels"),
     }
 )

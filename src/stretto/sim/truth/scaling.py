@@ -6,7 +6,16 @@ import numpy as np
 
 from stretto.catalogue import find_model, has_nearest, nearest_model
 from stretto.estimate.throughput import throughput
-from stretto.model import UNLIMITED_GPUS, Adaptivity, Cluster, FloatArray, Job, MeasuredSpeeds, frozen
+from stretto.model import (
+    UNLIMITED_GPUS,
+    Adaptivity,
+    Cluster,
+    FloatArray,
+    Job,
+    MeasuredSpeeds,
+    Purpose,
+    frozen,
+)
 from stretto.sim.settings import Batches, Scaling, SimSettings
 
 BATCHES = 24  # chosen: local batches tried, spaced geometrically
@@ -33,11 +42,14 @@ class Curves:
 
     def of(self, job: Job, type_speed: FloatArray) -> MeasuredSpeeds:
         """The curve of a job; type_speed: (types,) relative to the type on which it was recorded."""
-        by_model = self.settings.scaling is Scaling.CATALOGUE and bool(job.model)
+        independent = job.purpose is Purpose.BATCH_INFERENCE  # its replicas do not wait for each other
+        by_model = self.settings.scaling is Scaling.CATALOGUE and bool(job.model) and not independent
         reach = job.max_gpus if job.max_gpus < UNLIMITED_GPUS else job.gpus
-        tuned = self.settings.batches is Batches.ADAPTIVE and job.adaptivity is Adaptivity.ADAPTIVE
+        adapts = job.adaptivity is Adaptivity.ADAPTIVE and not independent
+        tuned = self.settings.batches is Batches.ADAPTIVE and adapts
         key = (
             job.model if by_model or tuned else "",
+            independent,
             tuned,
             job.gpus,
             job.min_gpus,
@@ -56,7 +68,7 @@ class Curves:
         gpus = np.arange(self.most_gpus + 1)
         stand_ins = self.cluster.stand_ins[:, None]
         useful = np.minimum(gpus, reach * stand_ins)
-        if self.settings.scaling_loss:
+        if self.settings.scaling_loss and job.purpose is not Purpose.BATCH_INFERENCE:
             full = job.min_gpus * stand_ins
             useful = useful - self.settings.scaling_loss * np.maximum(useful - full, 0)
             asked_useful = job.gpus - self.settings.scaling_loss * max(job.gpus - job.min_gpus, 0)
