@@ -258,3 +258,14 @@ def revoke_token(
         show_json({"revoked": name})
     else:
         show_line(f"token {name}: revoked")
+
+
+def webhook_secrets(url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
+    """Show the secrets that your webhooks are signed with, the newest first."""
+    with service(url, token) as client:
+        secrets = client.webhook_secrets()
+    if as_json:
+        show_json({"secrets": secrets})
+        return
+    for secret in secrets:
+        show_line(secret)

@@ -304,6 +304,14 @@ class Bounds:
             metavar="HOST",
         ),
     ] = field(default_factory=list)
+    webhook_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with the secret that webhooks are signed with, or with two while one is replaced; "
+            "else one that is made of the key.",
+            metavar="FILE",
+        ),
+    ] = None
     max_open_jobs: Annotated[
         int, typer.Option(min=1, help="Most jobs that have not ended; each task of an array counts.")
     ] = 100_000
@@ -407,6 +415,7 @@ def serve(
         keep=retention.retention_policy(),
         most_open=bounds.most_open(),
         notify_allow=tuple(bounds.notify_allow),
+        webhook_secret_file=bounds.webhook_secret_file,
     )
 
     async def run() -> None:

@@ -355,6 +355,11 @@ class Client:
         rows: list[dict[str, Any]] = self.ask("GET", "/api/v1/usage", params=asked)["usage"]
         return rows
 
+    def webhook_secrets(self) -> list[str]:
+        """What your webhooks are signed with, the newest first."""
+        secrets: list[str] = self.ask("GET", "/api/v1/webhook-secrets")["secrets"]
+        return secrets
+
     def gpu_prices(self) -> list[dict[str, Any]]:
         """What an hour of a GPU costs, by type, from when on."""
         rows: list[dict[str, Any]] = self.ask("GET", "/api/v1/gpu-prices")["gpu_prices"]

@@ -13,7 +13,7 @@ from stretto.service.http.rate_limits import Limits
 from stretto.service.reconcile.controller import DEAD_AFTER_S
 from stretto.service.retention.job_retention import RetentionPolicy
 from stretto.service.service import OpenJobs
-from stretto.service.webhooks import Targets
+from stretto.service.webhooks import Targets, secrets_in
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -42,6 +42,7 @@ class Config:
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)  # what of jobs that have ended
     most_open: OpenJobs = field(default_factory=OpenJobs)
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
+    webhook_secret_file: Path | None = None  # that webhooks are signed with; None: one made of the key
     lenders: Path | None = None  # a file that names lenders, their nodes, and where their need comes from
     begin_anew: bool = False  # without what of the log is lost
     standby: bool = False  # wait for the lead as long as another service has it
@@ -84,6 +85,8 @@ class Config:
             raise InputError("--standby: not with --backend emulated, whose world ends with its service")
         if self.standby and self.begin_anew:
             raise InputError("--standby: not with --begin-anew, which only the service that leads may do")
+        if self.webhook_secret_file is not None:
+            secrets_in(self.webhook_secret_file)
         Targets.of(self.notify_allow)  # what is wrong with the words is said before anything is made
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import os
 import secrets as random
@@ -52,7 +53,7 @@ from stretto.service.state.state import State
 from stretto.service.state.status import going_on
 from stretto.service.state_snapshots import StateSnapshots
 from stretto.service.structured_logs import structured_logs
-from stretto.service.webhooks import PORTS, Targets
+from stretto.service.webhooks import PORTS, Secrets, Targets
 
 DATABASE, KEY, CHECKPOINTS, WORKDIRS = "stretto.db", "key", "checkpoints", "workdirs"
 MARK = "log.mark"  # how far the log has come, wherever it is; not to be taken for a part of the database
@@ -209,6 +210,7 @@ async def _serve_as_leader(
         leadership=leadership,
         watch=watch,
         lenders=prepared.lenders,
+        secrets=secrets_of(config, key),
     )
     look_at_the_young()
     with StopSignals() as stop:
@@ -233,6 +235,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         workers="whole",
         suspensions="measured",
         profiles="job",
+        webhooks="kept",
         defaults="current",
         deadline_worth=DEADLINE_WORTH,
         fair_share_half_life_s=config.fair_share_half_life_s,
@@ -307,6 +310,11 @@ def _raise_why(running: "asyncio.Task[None]") -> None:
         if len(foreseen) == len(several.exceptions):
             raise foreseen[0] from None
         raise
+
+
+def secrets_of(config: Config, key: bytes) -> Secrets:
+    """What webhooks are signed with: the secrets of a file, else one that follows from the key."""
+    return Secrets(hmac.digest(key, b"webhooks", "sha256"), config.webhook_secret_file)
 
 
 def _targets(config: Config, url: str, listening: socket.socket) -> Targets:

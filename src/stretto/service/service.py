@@ -38,7 +38,7 @@ from stretto.service.state.records import JobRecord
 from stretto.service.state.relations import outcomes_of, resolved
 from stretto.service.state.state import State
 from stretto.service.state.status import JobState, JobStatus, status_of
-from stretto.service.webhooks import Targets, Webhooks
+from stretto.service.webhooks import Secrets, Targets, Webhooks
 
 Found = TypeVar("Found")
 
@@ -126,6 +126,7 @@ class Service:
     most_open: OpenJobs = field(default_factory=OpenJobs)
     leadership: Leadership | None = None  # None: no other process can lead
     watch: ClockWatch | None = None  # None: the time of day does not matter
+    secrets: Secrets = field(default_factory=lambda: Secrets(b"k"))  # of webhooks
     lenders: tuple[Lender, ...] = ()  # that a file names, with where their need comes from
     archive: Archive = field(init=False)
     long_work: Pool = field(
@@ -149,7 +150,7 @@ class Service:
         self.exchange = NodeExchange(
             self.log_writer, self.backend, self.reconciler, self.clock, self.leadership
         )
-        self.webhooks = Webhooks(self.log_writer, self.targets)
+        self.webhooks = Webhooks(self.log_writer, self.targets, secrets=self.secrets)
         self.reports = ReportSampler(self.log_writer, self.clock)
 
     @property

@@ -7,25 +7,28 @@ once for each request, which then goes to that very address. So a name cannot me
 """
 
 import asyncio
+import hmac
 import ipaddress
+import json
 import logging
 import socket
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from pathlib import Path
+from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
-from stretto.jobfile.parts import WebhookEvent
 from stretto.model import InputError
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.pool import Turns
-from stretto.service.state.events import AttemptClosed, Ended, Event, WorkersRan
-from stretto.service.state.records import JobRecord
+from stretto.service.state.events import Event, WebhookDone
+from stretto.service.state.outbox import MOST_PENDING, Delivery
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -169,31 +172,89 @@ def _is_ours(address: Address) -> bool:
     return True
 
 
+# ── signatures, as https://www.standardwebhooks.com describes them ──────────────────────────────────────────
+
+
+PREFIX = "whsec_"  # of a secret in text
+SHORTEST, LONGEST = 24, 64  # bytes of a secret, by that description
+MOST_SECRETS = 2  # the newer one first: receivers take either while it is being replaced
+
+
+@dataclass
+class Secrets:
+    """What requests are signed with. Each owner has secrets of its own, so that none can sign for another.
+
+    key: what secrets are made of where there is no file. file: one secret a line, two while one is replaced.
+    The file is read again when it changes.
+    """
+
+    key: bytes
+    file: Path | None = None
+    _seen: tuple[int, int] = (0, 0)  # when the file had changed, and how long it was
+    _read: tuple[bytes, ...] = ()  # what it said
+
+    def of(self, owner: str) -> list[bytes]:
+        """The secrets of an owner, the newest first."""
+        return [hmac.digest(secret, b"webhooks of " + owner.encode(), "sha256") for secret in self._masters()]
+
+    def headers(self, owner: str, name: str, body: bytes, unix_s: float) -> dict[str, str]:
+        """The headers of a request that is made now."""
+        signed = f"{name}.{int(unix_s)}.".encode() + body
+        signatures = [b64encode(hmac.digest(secret, signed, "sha256")).decode() for secret in self.of(owner)]
+        return {
+            "webhook-id": name,
+            "webhook-timestamp": str(int(unix_s)),
+            "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
+        }
+
+    def _masters(self) -> tuple[bytes, ...]:
+        if self.file is None:
+            return (self.key,)
+        try:
+            status = self.file.stat()
+            if self._seen != (seen := (status.st_mtime_ns, status.st_size)):
+                self._read, self._seen = secrets_in(self.file), seen
+        except (OSError, InputError) as wrong:
+            if not self._read:
+                raise
+            log.warning("secrets of webhooks stay as they were: %s", wrong)
+        return self._read
+
+
+def secrets_in(file: Path) -> tuple[bytes, ...]:
+    """The secrets of a file, the newest first. Raises InputError."""
+    try:
+        lines = file.read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError) as wrong:
+        why = wrong.strerror if isinstance(wrong, OSError) else "it is no ASCII text"
+        raise InputError(f"--webhook-secret-file {file}: cannot be read: {why}") from None
+    try:
+        secrets = tuple(b64decode(line.removeprefix(PREFIX), validate=True) for line in lines)
+    except ValueError:
+        secrets = ()
+    if not 1 <= len(secrets) <= MOST_SECRETS or not all(SHORTEST <= len(each) <= LONGEST for each in secrets):
+        raise InputError(
+            f"--webhook-secret-file {file}: expected one line or two, each of {SHORTEST} to {LONGEST} bytes "
+            f"in base64, as `openssl rand -base64 32` prints, got {len(lines)} line{'s' * (len(lines) != 1)}"
+        )
+    return secrets
+
+
+def in_text(secret: bytes) -> str:
+    """A secret as receivers are given it."""
+    return PREFIX + b64encode(secret).decode()
+
+
 # ── webhooks: one POST of JSON for each moment of a job that its file asks to be told of ────────────────────
 
 
-PAUSES_S = (1.0, 15.0)  # before it is tried again; chosen
+# Before it is tried again, for about a day in all; chosen
+PAUSES_S = (1.0, 15.0, 60.0, 300.0, 900.0, *(3600.0,) * 23)
+KEPT_S = 86_400.0  # from the moment on, after which it is given up; a restart tries anew until then
 ANSWER_S = 10.0
 AT_ONCE, EACH = 256, 4  # deliveries of all owners, and of one; chosen
-MOST_PENDING = 1_000  # of one owner; chosen: some hundred kB
 
 log = logging.getLogger(__name__)
-
-ENDS: Mapping[str, WebhookEvent] = {
-    "COMPLETED": WebhookEvent.COMPLETED,
-    "FAILED": WebhookEvent.FAILED,
-    "CANCELLED": WebhookEvent.CANCELLED,
-    "TIMEOUT": WebhookEvent.TIMEOUT,
-}
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """One request that is to be made."""
-
-    owner: str
-    url: str
-    body: Mapping[str, Any]
 
 
 @dataclass
@@ -206,8 +267,9 @@ class Webhooks:
     log_writer: LogWriter
     targets: Targets = field(default_factory=Targets)
     pauses_s: Sequence[float] = PAUSES_S
+    secrets: Secrets = field(default_factory=lambda: Secrets(b""))
     _turns: Turns = field(default_factory=lambda: Turns(AT_ONCE, MOST_PENDING, EACH))
-    pending: Counter[str] = field(default_factory=Counter)  # deliveries by owner
+    _taken: set[str] = field(default_factory=set)  # ids that are on their way here
     _new: "asyncio.Queue[Delivery]" = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
@@ -215,27 +277,19 @@ class Webhooks:
         self.log_writer.listeners.append(self.heard)
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
-        """Note what is to be delivered."""
-        state = self.log_writer.state
-        for _, event in told:
-            record = state.jobs.get(str(getattr(event, "job", "")))
-            if record is None or not record.spec.notify:
-                continue
-            moment = moment_of(event, record)
-            addresses = [webhook.url for webhook in record.spec.notify if moment in webhook.on]
-            body = body_of(record, moment, state.unix_s + state.at_s) if moment and addresses else {}
-            for url in addresses:
-                self._add(Delivery(record.user, url, body))
-
-    def _add(self, one: Delivery) -> None:
-        if self.pending[one.owner] >= MOST_PENDING:
-            log.warning("too many webhooks of %s wait: none is sent for job %s", one.owner, one.body["job"])
-            return
-        self.pending[one.owner] += 1
-        self._new.put_nowait(one)
+        """Take what is to be delivered since; the newest are the last."""
+        new: list[Delivery] = []
+        for delivery in reversed(self.log_writer.state.outbox.deliveries.values()):
+            if delivery.id in self._taken:
+                break
+            new.append(delivery)
+        for delivery in reversed(new):
+            self._taken.add(delivery.id)
+            self._new.put_nowait(delivery)
 
     async def run(self) -> None:
         """Deliver until cancelled. No request is led elsewhere, and answers are not read."""
+        self.heard(())
         async with (
             httpx.AsyncClient(timeout=ANSWER_S, trust_env=False) as client,
             asyncio.TaskGroup() as group,
@@ -244,32 +298,32 @@ class Webhooks:
                 group.create_task(self._deliver(client, await self._new.get()))
 
     async def _deliver(self, client: httpx.AsyncClient, delivery: Delivery) -> None:
-        try:
-            for pause_s in (*self.pauses_s, None):
-                async with self._turns.turn(delivery.owner):
-                    why = await self._try(client, delivery)
-                if not why:
-                    return
-                if pause_s is not None:
-                    await asyncio.sleep(pause_s)
-            # Without the address, which may hold a secret.
-            log.warning("job %s: its webhook cannot be delivered: %s", delivery.body["job"], why)
-        finally:
-            self.pending[delivery.owner] -= 1
-            if not self.pending[delivery.owner]:
-                del self.pending[delivery.owner]
+        why = ""
+        for pause_s in (*self.pauses_s, None):
+            async with self._turns.turn(delivery.owner):
+                why = await self._try(client, delivery)
+            state = self.log_writer.state
+            if not why or pause_s is None or state.unix_s + state.at_s > delivery.unix_s + KEPT_S:
+                break
+            await asyncio.sleep(pause_s)
+        if why:  # without the address, which may hold a secret
+            log.warning("job %s: its webhook cannot be delivered: %s", delivery.job, why)
+        await self.log_writer.record(WebhookDone(delivery.job, delivery.id, why))
+        self._taken.discard(delivery.id)
 
     async def _try(self, client: httpx.AsyncClient, delivery: Delivery) -> str:
         """Why it could not be delivered; "" where it was."""
         try:
             target = await self.targets.resolve(delivery.url)  # once more: a name may lead elsewhere by now
+            body = json.dumps(delivery.body, separators=(",", ":")).encode()
+            signed = self.secrets.headers(delivery.owner, delivery.id, body, time.time())
             async with (
                 asyncio.timeout(ANSWER_S),
                 client.stream(
                     "POST",
                     target.url,
-                    json=delivery.body,
-                    headers={"host": target.host},
+                    content=body,
+                    headers={"host": target.host, "content-type": "application/json", **signed},
                     extensions={"sni_hostname": target.name},
                 ) as answer,
             ):
@@ -278,31 +332,3 @@ class Webhooks:
             return str(wrong)
         except Exception as wrong:  # of any kind: an address is somebody's text, and must not end the service
             return type(wrong).__name__
-
-
-def moment_of(event: Event, record: JobRecord) -> WebhookEvent | None:
-    """What of all that happens is such a moment; the record is as it stands afterwards."""
-    match event:
-        case WorkersRan() if any(name.endswith(".0") for name in event.workers):
-            return WebhookEvent.STARTED
-        case AttemptClosed() if not record.has_ended and not record.ending:
-            return WebhookEvent.PREEMPTED
-        case Ended():
-            return ENDS.get(event.state)
-    return None
-
-
-def body_of(record: JobRecord, moment: WebhookEvent, unix_s: float) -> dict[str, Any]:
-    """What is told."""
-    return {
-        "moment": moment.value,
-        "job": record.id,
-        "name": record.spec.name,
-        "array": record.array,
-        "index": record.index,
-        "user": record.user,
-        "attempt": record.attempt,
-        "status": record.status,
-        "why": record.why,
-        "unix_s": unix_s,
-    }

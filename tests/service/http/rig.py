@@ -105,10 +105,11 @@ async def a_rig(
     """A running service; without `decides`, no job is ever given GPUs."""
     backend = backend or FakeBackend()
     clock = Clock()
+    path.mkdir(exist_ok=True)
     with open_store(path / "log.db") as store:
         log_writer = LogWriter(store, State(), clock)
         context = WorkerContext("http://127.0.0.1", b"k" * 32, path / "checkpoints", path / "workdirs")
-        configured = Configured(policy)
+        configured = Configured(policy, webhooks="kept")
         scheduling = SchedulingLoop(log_writer, scheduler_of(configured), clock)
         reconciler = Reconciler(log_writer, backend, clock, context)
         service = Service(log_writer, scheduling, reconciler, backend, clock, context, open_on_loopback)

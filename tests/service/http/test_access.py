@@ -52,6 +52,7 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("POST", "/api/v1/lenders/l/need", {"nodes": 1}, "operator"),
     ("DELETE", "/api/v1/lenders/l", None, "operator"),
     ("GET", "/api/v1/usage", None, "user"),
+    ("GET", "/api/v1/webhook-secrets", None, "user"),
     ("GET", "/api/v1/gpu-prices", None, "user"),
     ("PUT", "/api/v1/gpu-prices/a100", {"price": 2.5}, "admin"),
     ("GET", "/api/v1/priority-classes", None, "user"),

@@ -29,6 +29,7 @@ from stretto.service.http.routes import (
     shares,
     tokens,
     usage,
+    webhooks,
     workers,
 )
 from stretto.service.http.sse import Feed, StreamSlots
@@ -79,6 +80,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
             lenders,
             shares,
             usage,
+            webhooks,
             tokens,
         ),
         *(workers, kubeflow, health, dashboard),

@@ -62,6 +62,7 @@ class Metrics:
         self.decision_s = Histogram("decision_seconds", "Time to decide.", buckets=DECISION_BUCKETS_S, **new)
         self.resizes = Counter("resizes", "Changes of size or place decided, by kind.", ["kind"], **new)
         self.restarts = Counter("restarts", "Attempts of jobs after their first.", **new)
+        self.webhooks = Counter("webhooks", "Webhooks, by what became of them.", ["result"], **new)
         self.wait_s = Histogram(
             "queue_wait_seconds",
             "From submission to the first start, by kind of job.",
@@ -71,6 +72,8 @@ class Metrics:
         )
         for result in ("accepted", "again", "refused"):
             self.submits.labels(result)
+        for result in ("delivered", "given_up"):
+            self.webhooks.labels(result)
         for kind in sorted(RESIZES):
             self.resizes.labels(kind)
         self.registry.register(Now(service))
@@ -88,6 +91,8 @@ class Metrics:
                 for action in event.actions:
                     if action["verb"] in RESIZES:
                         self.resizes.labels(action["verb"]).inc()
+            elif isinstance(event, happened.WebhookDone):
+                self.webhooks.labels("given_up" if event.why else "delivered").inc()
             elif isinstance(event, happened.WorkersWanted):
                 record = state.jobs.get(event.job)
                 if record is None:
@@ -142,6 +147,9 @@ class Now(Collector):
         yield GaugeMetricFamily("stretto_log_events", "The number of the last event.", value=state.seq)
         skipped = "Events of the log that could not be folded."
         yield GaugeMetricFamily("stretto_skipped_events", skipped, value=state.skips)
+        pending = "Webhooks that are to be delivered."
+        count = len(state.outbox.deliveries)
+        yield GaugeMetricFamily("stretto_pending_webhooks", pending, value=count)
         nodes = GaugeMetricFamily("stretto_nodes", "Nodes by state.", labels=["state"])
         words = Count(_word_of(node) for node in state.nodes)
         for word in ("open", "closed", "lender", "down"):

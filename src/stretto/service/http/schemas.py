@@ -392,6 +392,12 @@ class Shares(Shown):
     shares: list[ShareRow]
 
 
+class WebhookSecrets(Shown):
+    """What the webhooks of a user are signed with."""
+
+    secrets: list[str]  # whsec_ and base64; two while one is replaced, the newest first
+
+
 class TokenShown(Shown):
     """A token, without its secret. Times are Unix times."""
 

@@ -27,6 +27,7 @@ from stretto.service.state.job_events import (
     Scaled,
     StoreOpened,
     Submitted,
+    WebhookDone,
     WorkerEnded,
     WorkerReady,
     WorkersEnded,
@@ -57,6 +58,7 @@ __all__ = [  # beside what is defined here
     "Scaled",
     "StoreOpened",
     "Submitted",
+    "WebhookDone",
     "WorkerEnded",
     "WorkerReady",
     "WorkerStopped",
@@ -141,6 +143,7 @@ class Configured(Event):
     deadline_worth: float = 1.0  # of a `deadline:` without rewards, in logs that do not say
     # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
     workers: str = "split"
+    webhooks: str = "lost"  # at a restart; "kept": what is to be delivered follows from the log
     profiles: str = "model"  # which jobs Sia profiles first: one of each "model", or each "job" that needs it
 
 

@@ -143,6 +143,16 @@ class Ended(Event):
     reason: str = ""  # for programs, where it never ran
 
 
+@dataclass(frozen=True)
+class WebhookDone(Event):
+    """A webhook was delivered, or is given up."""
+
+    subject: ClassVar[str] = "job"
+    job: str
+    webhook: str  # its id
+    why: str = ""  # it is given up; "": it was delivered
+
+
 # ── facts about attempts, their workers and generations, and what those report; `workers` folds them ────────
 
 

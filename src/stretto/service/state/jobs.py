@@ -157,6 +157,7 @@ def job_ended(state: State, event: happened.Ended, now_s: float) -> None:
         interactive=record.job.kind is Kind.INTERACTIVE,
         failed=event.state == FAILED,
     )
+    state.tell(event, record)
     del state.open[bisect_left(state.open, (record.number, record.id))]
     state.open_of[record.user] -= 1
     if not state.open_of[record.user]:

@@ -222,6 +222,7 @@ def apply(state: State, event: Event, seq: int, at_s: float) -> None:
     if record is not None and fold_worker_event(record, event, state.at_s, state.cluster):
         state.touch(record.id)
         note_usage(record, event, state.at_s, state.unix_s)
+        state.tell(event, record)
         if before is not None and record.suspensions.count > before.count:
             state.note_suspension(record, record.suspensions.seconds - before.seconds)
         if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
@@ -335,6 +336,10 @@ def _gpu_price_set(state: State, event: happened.GpuPriceSet, now_s: float) -> N
     state.gpu_prices.set(event.gpu_type, event.price, event.from_us)
 
 
+def _webhook_done(state: State, event: happened.WebhookDone, now_s: float) -> None:
+    state.outbox.done(event.webhook)
+
+
 def _priority_class_set(state: State, event: happened.PriorityClassSet, now_s: float) -> None:
     classes = state.priority_classes
     if event.is_default:
@@ -405,6 +410,7 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.PriorityClassDeleted: _priority_class_deleted,
     happened.UserSharesSet: _user_shares_set,
     happened.GpuPriceSet: _gpu_price_set,
+    happened.WebhookDone: _webhook_done,
     happened.Reserved: reserved,
     happened.Unreserved: unreserved,
     happened.TokenMade: _token_made,

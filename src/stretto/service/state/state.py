@@ -28,6 +28,7 @@ from stretto.service.state import events as happened
 from stretto.service.state.calendar import Calendar
 from stretto.service.state.gpu_prices import GpuPrices
 from stretto.service.state.lender_records import LenderRecord
+from stretto.service.state.outbox import Outbox
 from stretto.service.state.records import (
     NO_SUSPENSIONS,
     ArchivedTotals,
@@ -101,6 +102,7 @@ class State:
     sized: dict[str, tuple[int, ...]] = field(default_factory=dict)  # sizes that an open job may have
     usage: UsageLedger = field(default_factory=UsageLedger)  # by queue and user, decayed
     user_shares: dict[str, float] = field(default_factory=dict)  # of those who have not 1
+    outbox: Outbox = field(default_factory=Outbox)  # webhooks that are to be delivered
     gpu_prices: GpuPrices = field(default_factory=GpuPrices)
     tokens: dict[str, Token] = field(default_factory=dict)  # by digest
     wake_s: float | None = None  # when the policy that decided last wants to be asked again
@@ -224,6 +226,12 @@ class State:
         """Of a job that was never stopped: that of its model, else of all jobs; NaN: nothing is known."""
         known = self.suspensions.get(model) or self.suspensions.get("", NO_SUSPENSIONS)
         return known.mean_s
+
+    def tell(self, event: happened.Event, record: JobRecord) -> None:
+        """An event of a job was folded: its owner may want to be told."""
+        if self.configured.webhooks == "kept":
+            prefix = f"{self.incarnation}-{self.seq}" if self.incarnation else str(self.seq)
+            self.outbox.note(event, record, prefix, self.unix_s + self.at_s)
 
     def tried(self, record: JobRecord) -> None:
         """A job has started, or never will."""
