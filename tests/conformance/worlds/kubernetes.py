@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tests.backends.kubernetes.control_plane import ControlPlane, missing
@@ -19,6 +20,7 @@ from tests.conformance.world import CannotRun, World
 from tests.conformance.worlds.proxy import Proxy
 
 from stretto.backends.kubernetes.backend import open_kubernetes
+from stretto.backends.kubernetes.manifests import ON_LOAN
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import Backend
 
@@ -43,6 +45,11 @@ def rights() -> list[Mapping[str, object]]:
         "verbs": ["get", "patch"],
     }
     return [*roles, marks]
+
+
+def taints_of_others(node: Mapping[str, Any]) -> list[str]:
+    """What keeps our pods away; the taint of a loan does not."""
+    return [each["key"] for each in node["spec"].get("taints") or () if each["key"] != ON_LOAN]
 
 
 @dataclass
@@ -109,8 +116,7 @@ class KubernetesWorld:
             ready = [
                 node
                 for node in answer.json()["items"]
-                if not node["spec"].get("taints")
-                and node["status"].get("allocatable", {}).get("nvidia.com/gpu")
+                if not taints_of_others(node) and node["status"].get("allocatable", {}).get("nvidia.com/gpu")
             ]
             if len(ready) == len(PRODUCTS):
                 break
