@@ -15,8 +15,6 @@ from stretto.experiments.unisched import parts as unisched_parts
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
 
-SIA_TESTBED = "the 30 jobs of its testbed"
-SIA_RATES = "its samples of Helios by rate"
 LYRA = "its 15 days of training jobs and of inference load"
 LYRA_TESTBED = "the 180 jobs and the inference load of its testbed"
 
@@ -103,11 +101,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15),
         Experiment("sia-fig1", "Sia (SOSP 2023), figure 1, right", "sia", settings.figure1, 15),
         Experiment("sia-fig2", "Sia (SOSP 2023), figure 2", "sia", figures.figure2),
-        Experiment(
-            "sia-fig4", "Sia (SOSP 2023), figures 4 and 5", "sia", figures.figure4, 15, private=SIA_TESTBED
-        ),
+        Experiment("sia-fig4", "Sia (SOSP 2023), figures 4 and 5", "sia", figures.figure4, 15),
         Experiment("sia-fig6", "Sia (SOSP 2023), figure 6", "sia", figures.figure6, 15),
-        Experiment("sia-fig7", "Sia (SOSP 2023), figure 7", "sia", figures.figure7, 75, private=SIA_RATES),
+        Experiment("sia-fig7", "Sia (SOSP 2023), figure 7", "sia", figures.figure7, 75),
         Experiment("sia-gpt", "Sia (SOSP 2023), section 5.3", "sia", figures.gpt),
         Experiment("sia-fig10", "Sia (SOSP 2023), figure 10", "sia", settings.figure10, 30),
         Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),

@@ -77,7 +77,7 @@ def figure4(request: Request) -> Made:
         per_job = [float(np.mean([each[place] for each in of_trace])) for of_trace in changes]
         rows += rows_over_seeds(f"sia: changes of {name}", "per_job", None, per_job)
     notes = (
-        "made jobs stand for those of the testbed, whose trace was not published; nothing ran on GPUs",
+        "made jobs stand for the 30 of the paper's testbed, which are not read here; nothing ran on GPUs",
         'beside Pollux the paper says "35-50%"; the lower end stands here',
         "figure 5 draws three jobs of one run. Changes of size and type here are means over all jobs",
     )
@@ -140,7 +140,7 @@ def figure7(request: Request) -> Made:
             f"{rate} jobs an hour: sia beside pollux", "avg_jct_reduction", SHORTER_BY_RATE, shorter
         )
     notes = (
-        f"{seeds} made traces for each rate; the paper draws its own from Helios, which it did not publish",
+        f"{seeds} made traces for each rate; the authors' samples of Helios by rate are not read here",
         'the paper says "50-65%"; the lower end stands here',
     )
     made = f"jobs of {ARRIVALS_H} hours, {seeds} times {', '.join(map(str, RATES_PER_H))} an hour"
