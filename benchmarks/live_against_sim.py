@@ -107,7 +107,9 @@ def demand_put_off(path: Path, folder: str, by_s: float) -> Path:
     return later
 
 
-def changes_of_hands(folder: str, lenders: list[dict[str, Any]], result: Result) -> dict[str, Any]:
+def changes_of_hands(
+    folder: str, lenders: list[dict[str, Any]], result: Result, pace: float
+) -> dict[str, Any]:
     """What came of lending, in both: settlements that changed it, what jobs lost, and waits of lenders."""
     with open_store(Path(folder, "stretto.db")) as store:
         loans = [one.body.get("loans", {}) for one in store.read(kinds=["Decided"])]
@@ -132,7 +134,30 @@ def changes_of_hands(folder: str, lenders: list[dict[str, Any]], result: Result)
         for lender in lenders
     }
     smaller = sum(len(one.get("scaled_in", ())) for one in loans)
-    return {**shown, "jobs made smaller live": smaller, "waits live": waits}
+    return {
+        **shown,
+        "jobs made smaller live": smaller,
+        "waits live": waits,
+        "nodes back live": times_of_returns(folder, pace),
+    }
+
+
+def times_of_returns(folder: str, pace: float) -> dict[str, Any]:
+    """How long nodes took from the settlement that called them back until their lender had them."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.service.lenders_log import returns
+
+    with open_store(Path(folder, "stretto.db")) as store:
+        back = returns((one.seq, one.at_s, one.kind, dict(one.body)) for one in store.read())
+    took_s = [each.took_s for each in back]
+    wall_s = [each.hand_over_s / pace for each in back]
+    return {
+        "nodes": len(back),
+        "took_s": {"median": statistics.median(took_s), "longest": max(took_s)} if back else None,
+        "of which hand-over, wall time_s": (
+            {"median": statistics.median(wall_s), "longest": max(wall_s)} if back else None
+        ),
+    }
 
 
 def put_off(job: Job, by_s: float) -> Job:
@@ -219,7 +244,7 @@ def main() -> None:
         live, lenders = lived(given, later, cluster, state)
         figures = {**compared(live, result, shift_s), "log": again(state)}
         if lenders:
-            figures["lending"] = changes_of_hands(state, lenders, result)
+            figures["lending"] = changes_of_hands(state, lenders, result, given.pace)
     print(json.dumps({"given": vars(given), **figures}, indent=1))
 
 

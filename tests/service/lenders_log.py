@@ -1,6 +1,50 @@
 """What the log of a service says of nodes that were lent."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
 from tests.service.running import Running
+
+
+@dataclass(frozen=True)
+class Return:
+    """A node that went back to its lender. Times are by the service's clock."""
+
+    node: str
+    called_back_s: float  # when a settlement took it from training
+    empty_s: float  # when the last worker there had ended; that time, where none was there
+    handed_over_s: float  # when its cluster had been told, which the log says then
+
+    @property
+    def took_s(self) -> float:
+        """From the settlement until the lender has it."""
+        return self.handed_over_s - self.called_back_s
+
+    @property
+    def hand_over_s(self) -> float:
+        """What of it is no worker's: to see that it is empty, tell the cluster, and write it down."""
+        return self.handed_over_s - self.empty_s
+
+
+def returns(log: Iterable[tuple[int, float, str, dict[str, Any]]]) -> list[Return]:
+    """Every node that went back after it was on loan, in the order of hand-overs."""
+    node_of: dict[str, str] = {}
+    called_s: dict[str, float] = {}
+    empty_s: dict[str, float] = {}
+    done = []
+    for _, at_s, kind, body in log:
+        if kind == "WorkersWanted":
+            node_of |= {worker["id"]: worker["node"] for worker in body["workers"]}
+        elif kind == "WorkersEnded":
+            empty_s |= {node_of[worker["id"]]: at_s for worker in body["workers"] if worker["id"] in node_of}
+        elif kind == "Decided":
+            called_s |= dict.fromkeys(body.get("loans", {}).get("returned", ()), at_s)
+        elif kind == "NodesHandedOver" and body["to"]:
+            for node in sorted(set(body["nodes"]) & called_s.keys()):
+                since_s = called_s.pop(node)
+                done.append(Return(node, since_s, max(empty_s.get(node, since_s), since_s), at_s))
+    return done
 
 
 def workers_with_lenders(running: Running) -> list[str]:

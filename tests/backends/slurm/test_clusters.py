@@ -115,7 +115,8 @@ def test_a_node_on_loan_is_reserved_for_us_and_released_when_it_goes_back(
             await backend.hand_over(["v1"], "inference")
             with pytest.raises(NotNow, match="v1 is with its lender inference"):
                 await backend.start(a_start("1.1.0", "sleep 600", node="v1"))
-            elsewhere = cluster.run("sbatch", "--parsable", "--nodelist=v1", "--wrap", "sleep 600").strip()
+            foreign = ("sbatch", "--parsable", "--nodelist=v1", "--output=/dev/null", "--wrap", "sleep 600")
+            elsewhere = cluster.run(*foreign).strip()
             state = ("squeue", "-h", "-j", elsewhere, "-o", "State=%T")
             try:
                 while "RUNNING" not in cluster.run(*state):

@@ -100,3 +100,28 @@ def test_a_service_that_is_killed_between_asking_and_giving_back_loses_neither_n
     decisions, differences = running.differences()
     assert decisions > 0
     assert differences == 0
+
+
+def test_inference_servers_of_the_cluster_lyra_are_not_the_services_own(tmp_path: Path) -> None:
+    service = Running(
+        tmp_path, "--backend", "emulated", "--cluster", "lyra", "--policy", "lyra", "--pace", "60"
+    )
+    service.begin()
+    try:
+        with service.client() as client:
+            until(lambda: client.lenders()[0]["in_its_hands"] == 520, what="they are with their lender")
+            lender = client.lenders()[0]
+            assert (lender["on_loan"], lender["need"], lender["lacks"]) == (0, None, 0)
+            nodes = client.nodes()
+            lent = [node for node in nodes if node["gpu_type"] == "t4"]
+            assert (len(nodes) - len(lent), len(lent)) == (443, 520)
+            assert {node["why"] for node in lent} == {"belongs to lender inference, not on loan"}
+            spec = {"name": "train", "run": "x", "resources": {"accelerators": "t4:8"}}
+            waits = client.submit(json.dumps(spec))["id"]
+            ours = client.submit(json.dumps({**spec, "resources": {"accelerators": "v100:8"}}))["id"]
+            until(lambda: client.describe(ours)["state"] == "RUNNING", what="a job trains on our own")
+            waiting = client.describe(waits)
+            assert (waiting["state"], waiting["reason"]) == ("PENDING", "NODES_CLOSED")
+            assert waiting["evidence"] == "520 belong to lender inference, not on loan"
+    finally:
+        service.end()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.conformance.worlds.local import LocalWorld
 from tests.examples.inference import inference_server
-from tests.service.lenders_log import settled, workers_with_lenders
+from tests.service.lenders_log import returns, settled, workers_with_lenders
 
 from stretto.client import Client
 from stretto.demo.own_service import until
@@ -118,12 +118,17 @@ def test_trainings_on_nodes_of_an_inference_server_make_room_in_time_and_lose_no
     assert set(settled(running, "preempted")) == {rigid}
     assert attempts[0] == 1  # it was never stopped
     assert attempts[1] > 1
+    back = returns(running.log_of_all())
+    assert len(back) >= lender["waits"]
+    assert max(each.took_s for each in back) <= GUARANTEE_S
     lent_s = gpu_s_on_lent_nodes(running)
     assert lent_s > 0
     print(
         f"{lent_s:.0f} GPU-seconds on lent nodes; {len(settled(running, 'scaled_in'))} times smaller, "
         f"{len(settled(running, 'preempted'))} times stopped; {lender['waits']} waits, the longest "
-        f"{lender['longest_wait_s']:.1f} s; {figures.strip()}"
+        f"{lender['longest_wait_s']:.1f} s; {len(back)} nodes back, the slowest in "
+        f"{max(each.took_s for each in back):.2f} s, of which the hand-over was at most "
+        f"{max(each.hand_over_s for each in back):.2f} s; {figures.strip()}"
     )
     decisions, differences = running.differences()
     assert decisions > 0

@@ -2,12 +2,13 @@
 
 What is on loan is decided elsewhere, by the same rule as in a simulation. Here it is carried out: the
 backend's cluster is told, where it wants to know, and then the log. Each step may be repeated after a crash.
+A service that begins tells its cluster everything once more, which may have been changed there meanwhile.
 A lender that waits for longer than its guarantee is told of, once.
 """
 
 import asyncio
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf, isnan
 
@@ -17,7 +18,7 @@ from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.leadership import Leadership
 from stretto.service.reconcile.controller import Reconciler
-from stretto.service.state.events import Event, GuaranteeMissed, NodesHandedOver
+from stretto.service.state.events import Event, GuaranteeMissed, NodeLost, NodeSeen, NodesHandedOver
 from stretto.service.state.lender_records import WHOLE, LenderRecord
 from stretto.service.state.lenders import nodes_of_lenders
 from stretto.service.state.state import State
@@ -43,7 +44,8 @@ def hand_overs(state: State, occupied: Container[int]) -> list[HandOver]:
     and the next settlement takes the rest of that loan back.
     """
     spare = {lender.name: _spare_nodes(lender, state) for lender in state.lenders.values()}
-    groups: dict[tuple[str, str], list[str]] = {}
+    # A node that is down may not hear of it, which must not keep those that are up.
+    groups: dict[tuple[str, str, bool], list[str]] = {}
     for index, node in enumerate(state.nodes):
         if node.hands == node.in_hands_of or (node.hands and index in occupied):
             continue
@@ -51,7 +53,21 @@ def hand_overs(state: State, occupied: Container[int]) -> list[HandOver]:
             spare[node.lender] -= 1
             if spare[node.lender] < 0:
                 continue
-        groups.setdefault((node.lender or node.in_hands_of, node.hands), []).append(node.name)
+        groups.setdefault((node.lender or node.in_hands_of, node.hands, node.up), []).append(node.name)
+    return [HandOver(lender, tuple(names), to) for (lender, to, _), names in groups.items()]
+
+
+def unconfirmed(state: State, told: Mapping[str, str]) -> list[HandOver]:
+    """Nodes of lenders that stay where they are, of which the cluster was not told yet. Pure.
+
+    told: by node, in whose hands it is as the cluster was told. Nothing is told when a service begins, of a
+    node that was on loan from the first, and of one that was down since.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in state.nodes:
+        stays = node.up and node.lender and node.hands == node.in_hands_of
+        if stays and told.get(node.name) != node.in_hands_of:
+            groups.setdefault((node.lender, node.in_hands_of), []).append(node.name)
     return [HandOver(lender, tuple(names), to) for (lender, to), names in groups.items()]
 
 
@@ -85,6 +101,8 @@ class NodeExchange:
     leadership: Leadership | None = None
     failures: dict[str, str] = field(default_factory=dict)  # by lender, why its nodes cannot change hands now
     leaving: frozenset[str] = frozenset()  # nodes of which the cluster is being told that they are ours
+    told: dict[str, str] = field(default_factory=dict)  # by node: in whose hands it is, as the cluster knows
+    _failed: set[str] = field(default_factory=set)  # lenders of `failures` since the latest look began
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -92,6 +110,9 @@ class NodeExchange:
         self.log_writer.listeners.append(self._heard)
 
     def _heard(self, told: Sequence[tuple[int, Event]]) -> None:
+        for _, event in told:
+            if isinstance(event, NodeSeen | NodeLost):  # what comes back may be another machine of this name
+                self.told.pop(event.node, None)
         if self.log_writer.state.lenders or any(node.in_hands_of for node in self.log_writer.state.nodes):
             self._wake.set()
 
@@ -100,7 +121,7 @@ class NodeExchange:
         while True:
             self._wake.clear()
             await self.look()
-            wait_s = self._wait_s()
+            wait_s = self.wait_s()
             try:
                 async with asyncio.timeout(None if wait_s == inf else wait_s):
                     await self._wake.wait()
@@ -108,14 +129,18 @@ class NodeExchange:
                 continue
 
     async def look(self) -> None:
-        """Hand over what can be, and say which guarantees are missed."""
+        """Hand over what can be, confirm the rest, and say which guarantees are missed."""
         state = self.log_writer.state
+        self._failed.clear()
         due = hand_overs(state, self.reconciler.occupied_nodes())
         self.leaving = frozenset(name for hand_over in due if not hand_over.to for name in hand_over.nodes)
         for hand_over in due:
             if await self._tell_cluster(hand_over):
                 await self.log_writer.record(NodesHandedOver(hand_over.lender, hand_over.nodes, hand_over.to))
         self.leaving = frozenset()
+        for hand_over in unconfirmed(state, self.told):
+            await self._tell_cluster(hand_over)
+        self.failures = {lender: why for lender, why in self.failures.items() if lender in self._failed}
         for missed in missed_guarantees(state, self.clock.now_s()):
             log.warning(
                 "lender %s has waited %g s for %d of its nodes, its guarantee is %g s",
@@ -129,9 +154,12 @@ class NodeExchange:
     async def _tell_cluster(self, hand_over: HandOver) -> bool:
         """Whether the cluster knows whose the nodes are from now on."""
         backend = self.backend
-        if not isinstance(backend, HandsOver):
-            return True
         nodes, to = hand_over.nodes, hand_over.to
+        if not isinstance(backend, HandsOver):
+            self.told |= dict.fromkeys(nodes, to)
+            return True
+        for name in nodes:  # where this fails it may be done in part
+            self.told.pop(name, None)
         try:
             if self.leadership is None:
                 await backend.hand_over(nodes, to)
@@ -143,14 +171,15 @@ class NodeExchange:
             if self.failures.get(hand_over.lender) != str(failure):
                 log.warning("nodes of lender %s cannot change hands: %s", hand_over.lender, failure)
             self.failures[hand_over.lender] = str(failure)
+            self._failed.add(hand_over.lender)
             return False
-        self.failures.pop(hand_over.lender, None)
+        self.told |= dict.fromkeys(nodes, to)
         return True
 
-    def _wait_s(self) -> float:
+    def wait_s(self) -> float:
         """Wall time until the next look, where nothing happens before."""
         state, now_s = self.log_writer.state, self.clock.now_s()
-        if any(node.hands != node.in_hands_of for node in state.nodes):
+        if any(node.hands != node.in_hands_of for node in state.nodes) or unconfirmed(state, self.told):
             return AGAIN_S
         due_s = [
             lender.asked_s + lender.guarantee_s - now_s
