@@ -44,6 +44,8 @@ class Allocation:
 
 def gpus_by_type(allocation: Allocation, cluster: Cluster) -> dict[int, int]:
     """GPUs of each type that an allocation has: of one, unless it mixes them."""
+    if len(cluster.types) == 1:
+        return {allocation.kind: sum(allocation.shape)}
     gpus: dict[int, int] = {}
     for node, count in zip(allocation.nodes, allocation.shape, strict=True):
         kind = int(cluster.kind[node])

@@ -1,6 +1,7 @@
 """The parts of a running service, and what its interfaces ask of it."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -126,7 +127,7 @@ class Service:
     most_open: OpenJobs = field(default_factory=OpenJobs)
     leadership: Leadership | None = None  # None: no other process can lead
     watch: ClockWatch | None = None  # None: the time of day does not matter
-    secrets: Secrets = field(default_factory=lambda: Secrets(b"k"))  # of webhooks
+    secrets: Secrets = field(default_factory=lambda: Secrets(os.urandom(32)))  # of webhooks
     lenders: tuple[Lender, ...] = ()  # that a file names, with where their need comes from
     archive: Archive = field(init=False)
     long_work: Pool = field(

@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import json
 import logging
+import os
 import socket
 import time
 from base64 import b64decode, b64encode
@@ -267,7 +268,7 @@ class Webhooks:
     log_writer: LogWriter
     targets: Targets = field(default_factory=Targets)
     pauses_s: Sequence[float] = PAUSES_S
-    secrets: Secrets = field(default_factory=lambda: Secrets(b""))
+    secrets: Secrets = field(default_factory=lambda: Secrets(os.urandom(32)))
     _turns: Turns = field(default_factory=lambda: Turns(AT_ONCE, MOST_PENDING, EACH))
     _taken: set[str] = field(default_factory=set)  # ids that are on their way here
     _new: "asyncio.Queue[Delivery]" = field(default_factory=asyncio.Queue)

@@ -23,7 +23,7 @@ from stretto.service.state.events import Event, body_of, subject_of
 from stretto.service.state.gpu_prices import GpuPrices
 from stretto.service.state.reducer import apply_or_skip
 from stretto.service.state.state import State
-from stretto.service.state.usage import US_PER_S, CauseKind, Use
+from stretto.service.state.usage import NO_CAUSE, US_PER_S, CauseKind, JobUsage, Use
 from stretto.service.state.usage_report import Holding, Question, Report, first_us_of, holdings_of
 
 BEGAN_S = 1.0e9  # when scenes begin: 2001-09-09T01:46:40Z
@@ -172,6 +172,29 @@ def test_lost_time_is_charged_to_who_caused_it() -> None:
     assert [(cause.kind, cause.name, cause.user) for cause in lost][-1] == (CauseKind.NODE, "n1", "")
     rows = {row["user"]: row for row in report_of(scene.state, scene.now_s, Question(("user",)))}
     assert rows[""]["charged_gpu_seconds"] == 100.0  # the cluster
+
+
+def test_a_job_on_several_types_has_the_gpu_time_of_each() -> None:
+    usage = JobUsage()
+    usage.hold({"a100": 2, "t4": 1}, "", 0.0, BEGAN_S)
+    usage.trains = True
+    usage.note(1000.0, BEGAN_S)
+    usage.hold({"a100": 2, "t4": 3}, "", 1000.0, BEGAN_S)
+    usage.note(1100.0, BEGAN_S)
+
+    def gpu_s(use: Use) -> Counter[str]:
+        sums: Counter[str] = Counter()
+        for spell in usage.until(1100.0):
+            if spell.use is use:
+                sums[spell.gpu_type] += spell.gpu_us // US_PER_S
+        return sums
+
+    assert gpu_s(Use.UNSAVED) == {"a100": 2200, "t4": 1300}
+    usage.lose(40.0, NO_CAUSE)  # of the newest time, on all of its GPUs
+    assert gpu_s(Use.LOST) == {"a100": 80, "t4": 120}
+    usage.lose(160.0, NO_CAUSE)  # the other 60 s of the newest, and 100 s before
+    assert gpu_s(Use.LOST) == {"a100": 400, "t4": 400}
+    assert gpu_s(Use.UNSAVED) == {"a100": 1800, "t4": 900}
 
 
 def test_a_price_holds_from_a_time_on() -> None:

@@ -266,28 +266,27 @@ class State:
     ) -> None:
         """A job holds this from now on, and its account is charged for it. cause: as for `release`."""
         before = record.accounting.rate
-        gpu_type = (
-            "" if allocation is None or self.cluster is None else self.cluster.type_names[allocation.kind]
-        )
-        gpus = 0 if allocation is None else allocation.gpus
-        record.usage.hold(gpus, gpu_type, record.queue, now_s, self.unix_s)
-        record.usage.changed_by = cause or by_owner(record)
         if allocation is None:
+            record.usage.hold({}, record.queue, now_s, self.unix_s)
             record.accounting.hold(0, now_s)
         else:
             assert self.cluster is not None
-            record.accounting.hold(allocation.gpus, now_s, allocation.profiling, allocation.kind)
-            record.accounting.rate = sum(
-                rate_of(gpus, self.cluster.types[kind].speed)
+            by_type = {
+                self.cluster.types[kind]: gpus
                 for kind, gpus in gpus_by_type(allocation, self.cluster).items()
-            )
+            }
+            names = {gpu_type.name: gpus for gpu_type, gpus in by_type.items()}
+            record.usage.hold(names, record.queue, now_s, self.unix_s)
+            record.accounting.hold(allocation.gpus, now_s, allocation.profiling, allocation.kind)
+            record.accounting.rate = sum(rate_of(gpus, gpu_type.speed) for gpu_type, gpus in by_type.items())
+        record.usage.changed_by = cause or by_owner(record)
         self.usage.change(record.account, record.accounting.rate - before, now_s)
 
     def move_to_queue(self, record: JobRecord, queue: str, weight: float, now_s: float) -> None:
         """A job is in another queue from now on; what it has had stays with the one before."""
         rate, before = record.accounting.rate, record.account
         record.job = replace(record.job, queue=queue, weight=weight)
-        record.usage.hold(record.usage.gpus, record.usage.gpu_type, queue, now_s, self.unix_s)
+        record.usage.hold(dict(record.usage.held), queue, now_s, self.unix_s)
         if record.account != before:
             self.usage.change(before, -rate, now_s)
             self.usage.change(record.account, rate, now_s)

@@ -6,9 +6,10 @@ So it can be cut exactly where a quarter begins, and days of all zones begin the
 every minute has some spells per quarter, and one that is never resized has one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 from math import isnan
 
 US_PER_S = 1_000_000
@@ -80,8 +81,7 @@ class JobUsage:
 
     spells: list[Spell] = field(default_factory=list)  # of which is known what they were for
     unsaved: list[Spell] = field(default_factory=list)  # training since the last checkpoint
-    gpus: int = 0  # held now
-    gpu_type: str = ""
+    held: tuple[tuple[str, int], ...] = ()  # now: (type, GPUs), several where it trains on several types
     queue: str = ""
     since_s: float = 0.0  # on the clock of the service
     since_us: int = 0  # the same as a Unix time
@@ -90,33 +90,35 @@ class JobUsage:
     changed_by: Cause = NO_CAUSE  # who last changed what it holds
     lost_s: float = 0.0  # of training, in switches in place
 
-    def hold(self, gpus: int, gpu_type: str, queue: str, now_s: float, unix_s: float) -> None:
-        """From now on the job holds so many GPUs of a type, for a queue."""
+    def hold(self, held: Mapping[str, int], queue: str, now_s: float, unix_s: float) -> None:
+        """From now on the job holds so many GPUs of each type, for a queue."""
         self.note(now_s, unix_s)
-        self.gpus, self.gpu_type, self.queue = gpus, gpu_type, queue
+        self.held, self.queue = tuple(held.items()), queue
 
     def note(self, now_s: float, unix_s: float) -> None:
         """Add what has been held until now."""
-        if (spell := self.open_spell(now_s)) is not None:
+        for spell in self.open_spells(now_s):
             _add(self.unsaved if self.trains else self.spells, spell)
         self.since_s, self.since_us = now_s, _us(unix_s + now_s)
 
-    def open_spell(self, now_s: float) -> Spell | None:
-        """What has been held since the last change; None for nothing."""
+    def open_spells(self, now_s: float) -> list[Spell]:
+        """What has been held since the last change, of each type."""
         length_us = _us(now_s) - _us(self.since_s)
-        if not self.gpus or length_us <= 0:
-            return None
+        if length_us <= 0:
+            return []
         use = Use.UNSAVED if self.trains else Use.IDLE if self.cause is None else Use.LOST
         cause = self.cause if use is Use.LOST and self.cause is not None else NO_CAUSE
         until_us = self.since_us + length_us
-        return Spell(self.since_us, until_us, self.gpu_type, self.queue, use, cause, self.gpus * length_us)
+        return [
+            Spell(self.since_us, until_us, gpu_type, self.queue, use, cause, gpus * length_us)
+            for gpu_type, gpus in self.held
+        ]
 
     def until(self, now_s: float) -> Iterator[Spell]:
         """All of it up to now."""
         yield from self.spells
         yield from self.unsaved
-        if (spell := self.open_spell(now_s)) is not None:
-            yield spell
+        yield from self.open_spells(now_s)
 
     def settle(self, use: Use, cause: Cause = NO_CAUSE) -> None:
         """What became of the training that was not saved: it is useful, or lost."""
@@ -128,15 +130,27 @@ class JobUsage:
         """The newest training was lost for so long, although the attempt goes on."""
         left_us = 0 if isnan(seconds) else _us(max(seconds, 0.0))
         while left_us > 0 and self.unsaved:
-            spell = self.unsaved.pop()
-            length_us = spell.until_us - spell.from_us
+            newest = self.unsaved[-1]
+            length_us = newest.until_us - newest.from_us
             lost_us = min(left_us, length_us)
             left_us -= lost_us
-            gpu_us = spell.gpu_us * lost_us // length_us
-            at_us = spell.until_us - lost_us
-            if lost_us < length_us:
-                self.unsaved.append(replace(spell, until_us=at_us, gpu_us=spell.gpu_us - gpu_us))
-            _add(self.spells, replace(spell, from_us=at_us, gpu_us=gpu_us, use=Use.LOST, cause=cause))
+            at_us = newest.until_us - lost_us
+            together = _of_one_time(self.unsaved)  # of several types, which lose the same time
+            del self.unsaved[-len(together) :]
+            for spell in together:
+                gpu_us = spell.gpu_us * lost_us // length_us
+                if lost_us < length_us:
+                    self.unsaved.append(replace(spell, until_us=at_us, gpu_us=spell.gpu_us - gpu_us))
+                _add(self.spells, replace(spell, from_us=at_us, gpu_us=gpu_us, use=Use.LOST, cause=cause))
+
+
+def _of_one_time(spells: Sequence[Spell]) -> list[Spell]:
+    """The last of them, with those before it that begin and end when it does."""
+    last = spells[-1]
+    same = takewhile(
+        lambda each: (each.from_us, each.until_us) == (last.from_us, last.until_us), reversed(spells)
+    )
+    return list(same)[::-1]
 
 
 def _add(spells: list[Spell], spell: Spell) -> None:

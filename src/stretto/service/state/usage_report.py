@@ -65,8 +65,10 @@ def holdings_of(state: State, now_s: float) -> list[Holding]:
     for record in state.jobs.values():
         usage = record.usage
         own = [Holding(record.id, record.user, spell) for spell in usage.until(max(now_s, usage.since_s))]
-        if own and usage.gpus:
-            own[-1] = replace(own[-1], gpus_now=usage.gpus)
+        last = {holding.spell.gpu_type: place for place, holding in enumerate(own)}
+        for gpu_type, gpus in usage.held:
+            if (place := last.get(gpu_type)) is not None:  # else it holds them from this very moment on
+                own[place] = replace(own[place], gpus_now=gpus)
         holdings += own
     return holdings
 

@@ -33,13 +33,14 @@ function Shares({ rows }) {
       <td><meter min="0" max="1" value=${row.factor} aria-label="how far ahead it is in line"></meter></td></tr>`)}</tbody></table></div>`;
 }
 
-const hours = (seconds) => number(seconds / 3600);
+/** GPU-hours with two places, as `stretto usage` prints them, so that columns line up. */
+const hours = (seconds) => (seconds / 3600).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 
 function Usage({ rows }) {
   const sorted = [...rows].sort((a, b) => b.gpu_hours - a.gpu_hours);
   const most = Math.max(...sorted.map((row) => row.gpu_hours), 1e-9);
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="usage"><table><thead><tr><th scope="col">User</th><th scope="col" class="number">Jobs</th><th scope="col" class="number">GPUs now</th><th scope="col" class="number">GPU-hours</th><th scope="col" class="number">Useful</th><th scope="col" class="number">Lost</th><th scope="col" class="number">Idle</th><th scope="col" class="number">Charged</th><th scope="col">Of the most</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="usage"><table><thead><tr><th scope="col">User</th><th scope="col" class="number">Jobs</th><th scope="col" class="number">GPUs now</th><th scope="col" class="number">GPU-hours</th><th scope="col" class="number">Useful</th><th scope="col" class="number">Unsaved</th><th scope="col" class="number">Lost</th><th scope="col" class="number">Idle</th><th scope="col" class="number">Charged</th><th scope="col">Of the most</th></tr></thead>
     <tbody>${sorted.map((row) => html`<tr key=${row.user}><th scope="row">${row.user || "the cluster"}</th><td class="number">${row.jobs.toLocaleString("en")}</td><td class="number">${row.gpus}</td>
-      <td class="number">${number(row.gpu_hours)}</td><td class="number">${hours(row.useful_gpu_seconds + row.unsaved_gpu_seconds)}</td><td class="number">${hours(row.lost_gpu_seconds)}</td>
+      <td class="number">${hours(row.gpu_seconds)}</td><td class="number">${hours(row.useful_gpu_seconds)}</td><td class="number">${hours(row.unsaved_gpu_seconds)}</td><td class="number">${hours(row.lost_gpu_seconds)}</td>
       <td class="number">${hours(row.idle_gpu_seconds)}</td><td class="number">${hours(row.charged_gpu_seconds)}</td><td><meter min="0" max=${most} value=${row.gpu_hours} aria-label="of the most"></meter></td></tr>`)}</tbody></table></div>`;
 }
