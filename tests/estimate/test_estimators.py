@@ -190,6 +190,25 @@ def test_without_profiling_types_are_alike_and_scaling_perfect_until_a_type_is_t
     assert of_kind(row, 1) == pytest.approx(of_kind(row, 2))
 
 
+@pytest.mark.parametrize("ran", [(), ALONE, SEVERAL], ids=["nowhere", "on one GPU", "on several"])
+@pytest.mark.parametrize("choice", list(Choice))
+def test_without_profiling_nothing_of_untried_types_is_known(
+    choice: Choice, ran: tuple[tuple[int, int], ...]
+) -> None:
+    """Not their speeds, nor how much fits into their memory: only that the model runs there."""
+    other = limits(
+        single_per_s=np.array([100.0, 1.0, 900.0]),
+        single_ratio=np.array([[1.0, 7.0, 3.0], [1 / 7, 1.0, 2.0], [1 / 3, 0.5, 1.0]]),
+        min_local=np.array([8, 1, 16]),
+        max_local=np.array([64, 32, 2048]),
+    )
+    estimator = OnlineGoodput(mode=Mode.NO_PROF, reference=choice)
+    seen = (seen_on(0, *ran),) if ran else ()
+    usual = estimate(estimator, evidence(*seen)).per_s[0]
+    assert (usual > 0).any()
+    assert estimate(estimator, evidence(*seen, of=other)).per_s[0] == pytest.approx(usual, nan_ok=True)
+
+
 def test_the_more_is_known_the_nearer_is_the_estimate_to_the_truth() -> None:
     """A job that ran on A, on B, by mode: the oracle was shown B as well."""
     ran = seen_on(0, *SEVERAL)

@@ -56,6 +56,8 @@ def modes(request: Request) -> Made:
     notes = (
         SCALE_NOTE.format(scale=request.scale),
         "profiles cost no time here; the paper counts about 0.1 GPU-hours for each job",
+        "no-prof: a type that a job has not tried is believed to be as fast as those that it has, and to "
+        "scale perfectly. The paper does not say what is believed; docs/decisions/0003 has other beliefs",
     )
     return inputs_of(request, {"helios": traces}), rows, notes
 
