@@ -28,6 +28,8 @@ VALUES: list[dict[str, Any]] = [
     {"shared": {"existingClaim": "checkpoints"}, "extraArgs": ["--submit-rate", "5"]},
     {"ingress": {"enabled": True, "tlsSecret": "tls", "className": "nginx", "annotations": {"a": "b"}}},
     {"metrics": {"serviceMonitor": True, "tokenSecret": "scraper"}},
+    {"tls": {"existingSecret": "cert"}, "metrics": {"serviceMonitor": True, "tokenSecret": "scraper"}},
+    {"tls": {"existingSecret": "cert", "ca": ""}},
     {"grow": ["h100:8:4", "l4:1:16:pool=small,zone=a"]},
     {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
     {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "x"}], "priorityClassName": "high"},
@@ -159,6 +161,29 @@ def test_pods_of_jobs_mount_the_claim_of_the_service_unless_that_is_switched_off
     assert "--shared-claim=checkpoints" in container({"shared": shared})["args"]
     own = {"shared": {**shared, "mountIntoJobs": False}}
     assert not any("--shared-claim" in each for each in (*container(own)["args"], *container({})["args"]))
+
+
+def test_with_a_certificate_everything_that_asks_the_service_speaks_tls() -> None:
+    changes = {
+        "tls": {"existingSecret": "cert"},
+        "metrics": {"serviceMonitor": True, "tokenSecret": "scraper"},
+    }
+    pod = container(changes)
+    assert "--url=https://stretto.stretto.svc:8700" in pod["args"]
+    assert "--ca-file=/etc/stretto-tls/ca.crt" in pod["args"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert pod[probe]["httpGet"]["scheme"] == "HTTPS"
+        assert "scheme" not in container({})[probe]["httpGet"]
+    (monitor,) = of_kind("ServiceMonitor", changes)
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {
+        "serverName": "stretto.stretto.svc",
+        "ca": {"secret": {"name": "cert", "key": "ca.crt"}},
+    }
+    public = {"tls": {"existingSecret": "cert", "ca": ""}}
+    assert not any("--ca-file" in each for each in container(public)["args"])
+    assert not any("tls" in each for each in container({})["args"])
 
 
 def test_a_monitor_without_a_token_is_refused_in_words() -> None:

@@ -19,6 +19,7 @@ from stretto.cli.printing import say
 from stretto.service.backend_registry import backend_options
 
 if TYPE_CHECKING:
+    from stretto.service.http.certificates import TlsFiles
     from stretto.service.http.rate_limits import Limits
     from stretto.service.retention.job_retention import RetentionPolicy
     from stretto.service.service import OpenJobs
@@ -287,6 +288,44 @@ class Startup:
 
 
 @dataclass(frozen=True)
+class Encryption:
+    """The certificate that the service shows, and how workers know it."""
+
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Serve HTTPS with this certificate (PEM, those of its authorities after it); read again "
+            "when it changes.",
+            metavar="FILE",
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key of --tls-certificate, in PEM.", metavar="FILE")
+    ] = None
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Certificates of the authorities by which workers know the service; else those of their "
+            "system.",
+            metavar="FILE",
+        ),
+    ] = None
+
+    def files(self) -> "TlsFiles | None":
+        """Where certificate and key are; None: plain HTTP. Raises InputError for one without the other."""
+        from stretto.model import InputError
+        from stretto.service.http.certificates import TlsFiles
+
+        if self.tls_certificate is None and self.tls_key is None:
+            return None
+        if self.tls_key is None:
+            raise InputError("--tls-certificate: expected --tls-key beside it")
+        if self.tls_certificate is None:
+            raise InputError("--tls-key: expected --tls-certificate beside it")
+        return TlsFiles(self.tls_certificate.absolute(), self.tls_key.absolute())
+
+
+@dataclass(frozen=True)
 class Bounds:
     """How much users and other machines may ask for."""
 
@@ -374,6 +413,7 @@ def serve(
     rounds: Rounds,
     retention: Retention,
     startup: Startup,
+    encryption: Encryption,
     bounds: Bounds,
     service_log: ServiceLog,
 ) -> None:
@@ -412,6 +452,8 @@ def serve(
         begin_anew=startup.begin_anew,
         standby=startup.standby,
         key_file=startup.key_file,
+        tls=encryption.files(),
+        ca_file=encryption.ca_file,
         keep=retention.retention_policy(),
         most_open=bounds.most_open(),
         notify_allow=tuple(bounds.notify_allow),

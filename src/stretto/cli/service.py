@@ -144,45 +144,82 @@ def again_and_again(look: Callable[[], Found], every_s: float = LOOK_S) -> Itera
 # ── --token-file: a token is then neither in a list of processes nor in a history ─────────────────
 
 
-OPTION = "--token-file"
+OPTION, VARIABLE = "--token-file", "STRETTO_CA_FILE"
 TokenFile = Annotated[
     Path | None,
     typer.Option(OPTION, help="A file with the token; else the file that STRETTO_TOKEN_FILE names."),
 ]
 
 
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        help="Certificates of the authorities that certify the service; else the file that STRETTO_CA_FILE "
+        "names, else those of the system.",
+        metavar="FILE",
+    ),
+]
+
+
 def take_token_files(app: typer.Typer) -> None:
-    """Have all commands of an application, and of those below it, take --token-file beside --token."""
+    """Have all commands of an application, and of those below it, take --token-file and --ca-file."""
     for command in app.registered_commands:
         if command.callback is not None and "token" in inspect.signature(command.callback).parameters:
-            command.callback = _with_token_file(command.callback)
+            command.callback = _with_files(command.callback)
     for group in app.registered_groups:
         if group.typer_instance is not None:
             take_token_files(group.typer_instance)
 
 
-def _with_token_file(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with one option more; typer reads options from the signature."""
+def _with_files(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with these options beside --token; typer reads options from the signature."""
 
     @wraps(command)
-    def asked(*arguments: Any, token_file: Path | None = None, **named: Any) -> Any:
+    def asked(
+        *arguments: Any, token_file: Path | None = None, ca_file: Path | None = None, **named: Any
+    ) -> Any:
         if token_file is not None:
             if named["token"] not in ("", os.environ.get("STRETTO_TOKEN")):
                 raise InputError(f"{OPTION} {token_file}: expected it without --token")
             from stretto.client.client import token_in
 
             named["token"] = token_in(token_file, OPTION)
-        return command(*arguments, **named)
+        with _trusting(ca_file):
+            return command(*arguments, **named)
 
     by_name = inspect.Parameter.KEYWORD_ONLY
-    option = inspect.Parameter("token_file", by_name, default=None, annotation=TokenFile)
+    files = {"token_file": TokenFile, "ca_file": CaFile}
     signature = inspect.signature(command)
     parameters = [
         parameter.replace(kind=by_name) if name != "context" else parameter
         for name, parameter in signature.parameters.items()
     ]
     place = [parameter.name for parameter in parameters].index("token") + 1
-    parameters.insert(place, option)
+    parameters[place:place] = [
+        inspect.Parameter(name, by_name, default=None, annotation=annotation)
+        for name, annotation in files.items()
+    ]
     asked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    asked.__annotations__ = {**command.__annotations__, "token_file": TokenFile}
+    asked.__annotations__ = {**command.__annotations__, **files}
     return asked
+
+
+@contextmanager
+def _trusting(ca_file: Path | None) -> Iterator[None]:
+    """While clients of this command, wherever they are made, trust the authorities of a file."""
+    if ca_file is None:
+        yield
+        return
+    from stretto.client.trust import certificates_in
+
+    certificates_in(ca_file)  # what is wrong with it is said with the option's name
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(ca_file)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before

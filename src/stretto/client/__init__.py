@@ -1,5 +1,5 @@
 """How does a program speak with a running service? The verbs of the command line as methods."""
 
-from stretto.client.client import Client, Refused, ServiceError
+from stretto.client.client import Client, Refused, ServiceError, Untrusted
 
-__all__ = ["Client", "Refused", "ServiceError"]
+__all__ = ["Client", "Refused", "ServiceError", "Untrusted"]

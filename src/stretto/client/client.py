@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from stretto.client import patience
+from stretto.client import patience, trust
 from stretto.client.patience import Outage
 from stretto.model.errors import InputError, KeyTaken, StrettoError
 
@@ -38,6 +38,10 @@ class Refused(InputError):
     """The token is none, or its role does not allow what was asked."""
 
 
+class Untrusted(InputError):
+    """The service's certificate is not of an authority that the client trusts, or not of its name."""
+
+
 class _NothingFollows(Exception):
     """What is followed is over."""
 
@@ -48,8 +52,9 @@ class Client:
     url: of the service; else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, else
     from the file that STRETTO_TOKEN_FILE names, or None for none. patience_s: for how long waiting and
     following outlast a service that is away; else from STRETTO_PATIENCE_S, else ten minutes. say: is told of
-    that, a line when it begins and one when it is over. What the service says is wrong with a request raises
-    InputError, anything else ServiceError.
+    that, a line when it begins and one when it is over. ca_file: certificates of the authorities that certify
+    a service with TLS; else the file that STRETTO_CA_FILE names, else those of the system. What the service
+    says is wrong with a request raises InputError, anything else ServiceError.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Client:
         token: str | None = "",
         patience_s: float | None = None,
         say: Callable[[str], None] = lambda _: None,
+        ca_file: str = "",
     ) -> None:
         self.patience_s, self.say = patience.patience_s() if patience_s is None else patience_s, say
         self.url = url or os.environ.get("STRETTO_URL") or USUAL_URL
@@ -70,11 +76,10 @@ class Client:
             if not PLAIN.fullmatch(token):  # which is not shown: it may be one but for a slip
                 raise InputError("--token: expected letters, digits and signs of ASCII, got something else")
         headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": _user()}
-        # To read all certificates is slow, and in vain without TLS.
-        verify = self.url.startswith("https://")
+        self.verify = trust.context_for(self.url, ca_file)
         try:
             self.http = httpx.Client(
-                base_url=self.url, headers=headers, timeout=ANSWER_S, trust_env=False, verify=verify
+                base_url=self.url, headers=headers, timeout=ANSWER_S, trust_env=False, verify=self.verify
             )
         except (httpx.InvalidURL, ValueError) as wrong:
             raise InputError(f"--url {self.url}: expected the address of a service: {wrong}") from None
@@ -203,8 +208,8 @@ class Client:
                 outage.end()
                 return
             except httpx.TransportError as broken:
-                failure = ServiceError(f"no service answers at {self.url}: {broken}")
-                if not follow:
+                failure = self._unanswered(broken)
+                if not follow or isinstance(failure, Untrusted):
                     raise failure from None
                 outage.sit_out(failure)
             except ServiceError as failed:
@@ -398,11 +403,24 @@ class Client:
         try:
             answer = self.http.request(method, path, **request)
         except httpx.HTTPError as wrong:
-            hint = "; --url or STRETTO_URL says where one is" if isinstance(wrong, httpx.ConnectError) else ""
-            raise ServiceError(f"no service answers at {self.url}: {wrong}{hint}") from None
+            raise self._unanswered(wrong) from None
         if not answer.is_success:
             raise _error_of(answer)
         return _object_of(answer) if answer.content else {}
+
+    def _unanswered(self, failure: httpx.HTTPError) -> StrettoError:
+        """The error where no answer came: the certificate is not trusted, or no service is there."""
+        if why := trust.why_untrusted(failure):
+            return Untrusted(
+                f"--url {self.url}: the service's certificate is not trusted: {why}; --ca-file or "
+                f"{trust.VARIABLE} names the certificates of its authorities"
+            )
+        hint = ""
+        if isinstance(failure, httpx.ConnectError):
+            hint = "; --url or STRETTO_URL says where one is"
+        elif isinstance(failure, (httpx.RemoteProtocolError, httpx.ReadError)) and not self.verify:
+            hint = "; one with TLS has a URL with https://"
+        return ServiceError(f"no service answers at {self.url}: {failure}{hint}")
 
 
 class _Answer(dict[str, Any]):

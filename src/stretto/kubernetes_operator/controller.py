@@ -93,10 +93,11 @@ class Operator:
         """Look at resources whose jobs have changed; after an outage of the service at all of them."""
         url, headers = self.service.url, self.service.http.headers
         limit, follow = httpx.Timeout(ANSWER_S, read=SILENCE_S), {"after": "-1", "follow": "true"}
+        asking: dict[str, Any] = {"base_url": url, "headers": headers, "verify": self.service.verify}
         while True:
             try:
                 async with (
-                    httpx.AsyncClient(base_url=url, headers=headers, timeout=limit, trust_env=False) as http,
+                    httpx.AsyncClient(**asking, timeout=limit, trust_env=False) as http,
                     http.stream("GET", "/api/v1/events", params=follow) as answer,
                 ):
                     answer.raise_for_status()

@@ -7,6 +7,7 @@ answered.
 import json
 import logging
 import queue
+import ssl
 import threading
 import time
 import urllib.error
@@ -137,8 +138,10 @@ class NoLongerWanted(Exception):
 class Channel:
     """Requests of one worker. `post` returns at once; a thread sends, in order, again and again."""
 
-    def __init__(self, url: str, token: str, worker: str) -> None:
+    def __init__(self, url: str, token: str, worker: str, authorities: str = "") -> None:
+        """authorities: the certificates that the service is verified by, in PEM; "": the system's."""
         self.worker, self.url = worker, url
+        self._opener = opener_for(url, authorities)
         self._base = f"{url}/api/v1/worker"
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._waiting: queue.Queue[tuple[str, bytes]] = queue.Queue()
@@ -206,7 +209,7 @@ class Channel:
     def _ask(self, path: str, body: bytes | None, timeout_s: float) -> bytes:
         request = urllib.request.Request(self._base + path, data=body, headers=self._headers)
         try:
-            with OPENER.open(request, timeout=timeout_s) as answer:
+            with self._opener.open(request, timeout=timeout_s) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as answer:
             answer.close()
@@ -274,8 +277,14 @@ class Reporter:
         return left * (now_s - before[0]) / (progress.samples - before[1])
 
 
-# A proxy for the outer world has no business between a worker and its service.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def opener_for(url: str, authorities: str) -> urllib.request.OpenerDirector:
+    """What opens a URL, past all proxies. Raises SSLError for authorities that are no certificates."""
+    # A proxy for the outer world has no business between a worker and its service.
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if url.startswith("https://"):  # to read the system's authorities takes a while
+        context = ssl.create_default_context(cadata=authorities or None)
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(*handlers)
 
 
 def finite(value: Any) -> Any:

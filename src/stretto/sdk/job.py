@@ -56,7 +56,7 @@ class ElasticJob:
         self._epochs: int | None = None
         # What goes to the service and to disk. Alone there is no channel, and each of these says nothing.
         channel = (
-            Channel(environment.url, environment.token, environment.worker)
+            Channel(environment.url, environment.token, environment.worker, environment.authorities)
             if environment.is_elastic
             else None
         )

@@ -31,6 +31,7 @@ class Environment:
     gpus: int = 1  # of this worker
     grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
     checkpoint_s: float = CHECKPOINT_S  # between two checkpoints, where the script does not say
+    authorities: str = ""  # certificates that the service is verified by; empty: the system's
     lr_scaling: str = ""  # by the job file, how the learning rate follows, where the script does not say
 
     @property
@@ -59,6 +60,7 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
         gpus=max(number(env, "STRETTO_GPUS_PER_WORKER", 1), 1),
         grace_s=seconds(env, "STRETTO_GRACE_S", GRACE_S),
         checkpoint_s=seconds(env, "STRETTO_CHECKPOINT_S", CHECKPOINT_S),
+        authorities=env.get("STRETTO_CA_CERTIFICATES", ""),
         lr_scaling=rule_name(env, "STRETTO_LR_SCALING"),
     )
 

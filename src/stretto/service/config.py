@@ -9,6 +9,7 @@ from stretto.backends.local.options import LocalOptions
 from stretto.backends.options import BackendOptions, RunsAsUsers
 from stretto.model import HALF_LIFE_S, InputError
 from stretto.service.emulated.options import EmulatedOptions
+from stretto.service.http.certificates import TlsFiles
 from stretto.service.http.rate_limits import Limits
 from stretto.service.reconcile.controller import DEAD_AFTER_S
 from stretto.service.retention.job_retention import RetentionPolicy
@@ -47,6 +48,8 @@ class Config:
     begin_anew: bool = False  # without what of the log is lost
     standby: bool = False  # wait for the lead as long as another service has it
     key_file: Path | None = None  # the key that workers' tokens are made of; None: the state directory's
+    tls: TlsFiles | None = None  # the certificate that the service shows; None: plain HTTP
+    ca_file: Path | None = None  # authorities by which workers know the service; None: those of their system
 
     @property
     def emulated(self) -> EmulatedOptions | None:
@@ -85,6 +88,8 @@ class Config:
             raise InputError("--standby: not with --backend emulated, whose world ends with its service")
         if self.standby and self.begin_anew:
             raise InputError("--standby: not with --begin-anew, which only the service that leads may do")
+        if self.tls is not None and self.url.startswith("http://"):
+            raise InputError(f"--url {self.url}: expected https:// beside --tls-certificate")
         if self.webhook_secret_file is not None:
             secrets_in(self.webhook_secret_file)
         Targets.of(self.notify_allow)  # what is wrong with the words is said before anything is made

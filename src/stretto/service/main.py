@@ -20,6 +20,7 @@ from stretto.agent import open_files, unix_users
 from stretto.agent.unix_users import Accounts, read_accounts
 from stretto.backends.local.options import AGENT
 from stretto.backends.protocol import Backend
+from stretto.client.trust import certificates_in
 from stretto.jobfile.to_job import DEADLINE_WORTH
 from stretto.lend import CapacityLoaning
 from stretto.model import DEFAULT_QUEUE, InputError, StrettoError
@@ -32,10 +33,12 @@ from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.gc_tuning import collect_all_periodically, look_at_the_young
 from stretto.service.http.app import app_of
+from stretto.service.http.certificates import CERTIFICATE, Certificates, why_distrusted
 from stretto.service.http.connections import Listener
+from stretto.service.http.encrypted import config_with
 from stretto.service.http.rate_limits import Limits
 from stretto.service.http.routes.tokens import first_admin, is_admin
-from stretto.service.http.server import config_of, end_requests
+from stretto.service.http.server import end_requests
 from stretto.service.leadership import Leadership
 from stretto.service.lending.feeds import DEMAND, Lender, lenders_of_cluster, read_lenders
 from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
@@ -81,6 +84,8 @@ class Prepared:
     here: str  # where it listens
     url: str  # where workers find it
     reached: Reached | None  # how far the log had come, as far as this machine knows
+    certificates: Certificates | None  # that the service shows; None: plain HTTP
+    authorities: str  # certificates that workers verify it by; "": those of their system
 
 
 async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -> str:
@@ -112,13 +117,22 @@ def _prepare(config: Config) -> Prepared:
     configured = _configured(config, settings)
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
     accounts = read_accounts(config.run_as)
+    certificates = Certificates(config.tls) if config.tls is not None else None
+    authorities = certificates_in(config.ca_file) if config.ca_file is not None else ""
     _make_usable(config)
     _raise_limits()
     listening = _listen(config.host, config.port)
-    here = f"http://{config.host}:{listening.getsockname()[1]}"
+    scheme, host = (
+        "https" if certificates else "http",
+        f"[{config.host}]" if ":" in config.host else config.host,
+    )
+    here = f"{scheme}://{host}:{listening.getsockname()[1]}"
     url = config.url.rstrip("/") or here
     reached = reached_in(config.state / MARK)
-    return Prepared(world, lenders, configured, scheduler, accounts, listening, here, url, reached)
+    return Prepared(
+        *(world, lenders, configured, scheduler, accounts, listening, here, url, reached),
+        *(certificates, authorities),
+    )
 
 
 async def _promotion(config: Config, prepared: Prepared, store: Store) -> Promotion | None:
@@ -133,7 +147,13 @@ async def _promotion(config: Config, prepared: Prepared, store: Store) -> Promot
     if config.standby:
         store.check_whole(prepared.reached)
         promotion = await stand_by(
-            store, recover, prepared.listening, prepared.reached, config.limits, announce
+            store,
+            recover,
+            prepared.listening,
+            prepared.reached,
+            config.limits,
+            announce,
+            prepared.certificates,
         )
         if promotion is not None:
             try:
@@ -180,7 +200,10 @@ async def _serve_as_leader(
 
     # 2. The backend, and ids of workers that it shows although the log does not know them.
     shared = (config.shared or config.state).absolute()
-    context = WorkerContext(prepared.url, key, shared / CHECKPOINTS, shared / WORKDIRS, prepared.accounts)
+    context = WorkerContext(
+        *(prepared.url, key, shared / CHECKPOINTS, shared / WORKDIRS, prepared.accounts),
+        authorities=prepared.authorities,
+    )
     backend = await _open_backend(config, prepared.world, scheduler, log_writer, key)
     listed = [*workers_on_disk(config.state / AGENT, context.checkpoints)]
     listed += [worker.id for worker in await backend.workers()]
@@ -190,6 +213,8 @@ async def _serve_as_leader(
     leadership = Leadership(log_writer, promotion.lead, backend)
     leadership.command_as(state.epoch)
     await _warn_of_unreachable(prepared.url, backend)
+    if prepared.certificates is not None:
+        _warn_of_distrust(prepared.certificates, prepared.url, prepared.authorities)
 
     # 3. The parts, until something ends them; then the state is kept for the next start.
     snapshots = StateSnapshots(store, key, promotion.recovery.kept_up_to)
@@ -214,7 +239,7 @@ async def _serve_as_leader(
     )
     look_at_the_young()
     with StopSignals() as stop:
-        await _run(service, config.limits, prepared.listening, prepared.here, announce, stop)
+        await _run(service, config.limits, prepared, announce, stop)
     if not scheduling.is_deciding:
         await snapshots.stopped(state, scheduling.memory)
     return "" if config.emulated else going_on(state)
@@ -272,21 +297,23 @@ async def _record_now(log_writer: LogWriter, *events: Event) -> None:
 async def _run(
     service: Service,
     limits: Limits,
-    listening: Listener,
-    url: str,
+    prepared: Prepared,
     announce: "asyncio.Future[str] | None",
     stop: StopSignals,
 ) -> None:
     app = app_of(service, limits)
+    listening, certificates = prepared.listening, prepared.certificates
     listening.connections = app.state.connections
-    server = uvicorn.Server(config_of(app))
+    server = uvicorn.Server(config_with(app, certificates))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.wait())
-    collecting = asyncio.create_task(collect_all_periodically())
+    beside = [asyncio.create_task(collect_all_periodically())]
+    if certificates is not None:
+        beside.append(asyncio.create_task(certificates.follow()))
     if announce is not None:
-        announce.set_result(url)
+        announce.set_result(prepared.here)
     try:
         await asyncio.wait({running, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -295,7 +322,7 @@ async def _run(
         server.should_exit = True
         await service.end_waits()
         await end_requests(app)  # while what they ask for can still be written
-        for task in (collecting, stopping, running):
+        for task in (*beside, stopping, running):
             task.cancel()
         await asyncio.wait({running})
         await asyncio.wait({serving}, timeout=CLOSED_S)
@@ -444,6 +471,15 @@ async def _warn_of_unreachable(url: str, backend: Backend) -> None:
         warning = f"workers on {', '.join(far[:3])}{' …' if len(far) > 3 else ''} cannot reach {url}"
         logger.warning("%s", warning)
         print(f"{warning}: say --listen ADDRESS:PORT and --url", file=sys.stderr, flush=True)
+
+
+def _warn_of_distrust(certificates: Certificates, url: str, authorities: str) -> None:
+    """Say it where workers would not take the certificate for the service's."""
+    if why := why_distrusted(certificates.context, urlsplit(url).hostname or "", authorities):
+        warning = f"{CERTIFICATE} {certificates.files.certificate}: workers would not trust {url}: {why}"
+        logger.warning("%s", warning)
+        hint = "--ca-file names its authorities, and --url a name that it has"
+        print(f"{warning}: {hint}", file=sys.stderr, flush=True)
 
 
 def _key(config: Config) -> bytes:

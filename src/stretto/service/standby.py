@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import uvicorn
 
 from stretto.service.eventlog import Lead, LedByOther, LogDamaged, Reached, Store, StoreError
+from stretto.service.http.certificates import Certificates
 from stretto.service.http.connections import Listener
+from stretto.service.http.encrypted import config_with
 from stretto.service.http.rate_limits import Limits
-from stretto.service.http.server import config_of
 from stretto.service.http.standby import StandbyApp
 from stretto.service.recovery import Recovery
 from stretto.service.signals import StopSignals
@@ -37,6 +38,7 @@ async def stand_by(
     reached: Reached | None,
     limits: Limits,
     announce: Callable[[str], None],
+    certificates: Certificates | None = None,
 ) -> Promotion | None:
     """Wait until the lead is ours; None where a signal ends this process first.
 
@@ -46,7 +48,7 @@ async def stand_by(
     """
     recovery = await asyncio.to_thread(recover)
     app = StandbyApp(limits)
-    server = uvicorn.Server(config_of(app))
+    server = uvicorn.Server(config_with(app, certificates))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     listening.connections = app.state.connections
     with StopSignals() as stop:
@@ -54,6 +56,7 @@ async def stand_by(
         serving = asyncio.create_task(server.serve(sockets=[_copy_of(listening)]))
         following = asyncio.create_task(_promoted(store, recovery, reached, app, announce))
         stopping = asyncio.create_task(stop.wait())
+        looking = asyncio.create_task(certificates.follow()) if certificates is not None else stopping
         try:
             await asyncio.wait({serving, following, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
@@ -65,7 +68,7 @@ async def stand_by(
             return promotion
         finally:
             server.should_exit = True
-            for task in (following, stopping):
+            for task in (following, stopping, looking):
                 task.cancel()
                 with suppress(asyncio.CancelledError, StoreError):
                     await task

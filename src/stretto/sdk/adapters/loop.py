@@ -58,7 +58,9 @@ class LoopCallback:
         # Without a service nothing is reported; SIGTERM is answered all the same.
         self._channel: Channel | None = None
         if environment.is_elastic:
-            self._channel = Channel(environment.url, environment.token, environment.worker)
+            self._channel = Channel(
+                environment.url, environment.token, environment.worker, environment.authorities
+            )
         self._report_s = report_s
         self._for_report: dict[str, Any] = {}  # by `tell`
         self._reported: tuple[float, int] | None = None  # when, and at which step

@@ -138,7 +138,8 @@ def _from_loopback(scope: Any, headers: Headers) -> bool:
         return False
     if not LOCAL_HOST.fullmatch(host):
         return False
-    if headers.get("origin", f"http://{host}") != f"http://{host}":
+    here = f"{scope.get('scheme', 'http')}://{host}"
+    if headers.get("origin", here) != here:
         return False
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False

@@ -34,16 +34,23 @@ class Protocol(H11Protocol):
     table: Connections
     limits: Limits
     _phase = ""
+    _has_place = False
     _timer: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a place, and begin to wait for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        state = self.config.app.state  # type: ignore[union-attr]
-        self.table, self.limits = state.connections, state.limits
-        self.table.enter(self, self.client[0] if self.client else "")
+        self._take_place(self.client[0] if self.client else "")
         self._follow()
+
+    def _take_place(self, address: str) -> None:
+        """Be counted from here on, once."""
+        if not self._has_place:
+            self._has_place = True
+            state = self.config.app.state  # type: ignore[union-attr]
+            self.table, self.limits = state.connections, state.limits
+            self.table.enter(self, address)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
@@ -167,7 +174,8 @@ class Protocol(H11Protocol):
             self.transport.write(self.conn.send(event))
         self.has_refused = True
         self._enter(CLOSED)
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # not inside TLS, where what is written comes before the end
+            self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)
 
 
@@ -182,12 +190,12 @@ async def end_requests(app: FastAPI) -> None:
             await asyncio.wait(late, timeout=CANCELLED_S)
 
 
-def config_of(app: FastAPI) -> uvicorn.Config:
+def config_of(app: FastAPI, protocol: type[Protocol] = Protocol) -> uvicorn.Config:
     """How uvicorn serves the application. It logs nothing by itself: the application does."""
     limits: Limits = app.state.limits
     return uvicorn.Config(
         app,
-        http=Protocol,
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,

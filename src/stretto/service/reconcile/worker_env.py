@@ -136,12 +136,15 @@ def in_place(script: str) -> str:
 FIRST_PORT, PORTS = 20_000, 12_000
 
 TOKEN = ".token-"  # and the job: in a checkpoint directory, the token of a job that has run there
+AUTHORITIES = ".ca-"  # likewise: certificates that the service is verified by
 
 # Hugging Face's Trainer reads its token from a file, which the worker's shell writes where the job can.
 # A worker sees its own GPUs only, and scripts take LOCAL_RANK for the index of theirs.
 PRELUDE = f"""[ -z "$CUDA_VISIBLE_DEVICES" ] || export LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
 mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 (umask 077; printf %s "$STRETTO_TOKEN" >"$STRETTO_CHECKPOINT_DIR/{TOKEN}$STRETTO_JOB_ID") 2>/dev/null
+[ -z "$STRETTO_CA_CERTIFICATES" ] ||
+(umask 077; printf %s "$STRETTO_CA_CERTIFICATES" >"$STRETTO_CA_FILE") 2>/dev/null
 {RUN_SCRIPT}"""
 
 # What a setup leaves running must not hold the lock, for which other workers of the node wait.
@@ -161,6 +164,7 @@ class WorkerContext:
     checkpoints: Path
     workdirs: Path
     accounts: Accounts | None = None  # as whom jobs run; None: as the service's user
+    authorities: str = ""  # certificates that they verify the service by; "": those of their system
 
     def token(self, job: str) -> str:
         """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
@@ -190,6 +194,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         "KUBEFLOW_TRAINER_SERVER_URL": f"{context.url}/api/v1/worker/kubeflow/{worker.id}",
         "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f"{TOKEN}{record.id}"),
         **spec.envs,
+        **_authorities_of(checkpoints / f"{AUTHORITIES}{record.id}", context),
         **_torchrun_variables(state, record, worker, context),
         **_stretto_variables(state, record, worker, context),
         "STRETTO_CHECKPOINT_DIR": str(checkpoints),
@@ -269,6 +274,17 @@ def _stretto_variables(
         "STRETTO_NODE_ADDRESS": node.address or "127.0.0.1",
         "STRETTO_RESTARTS": str(max(record.attempt - 1, 0)),
         "STRETTO_GRACE_S": f"{record.spec.grace_period_s:g}",
+    }
+
+
+def _authorities_of(file: Path, context: WorkerContext) -> dict[str, str]:
+    """The authorities that programs of the job verify the service by, as a text and in a file."""
+    if not context.authorities:
+        return {}
+    return {
+        "STRETTO_CA_CERTIFICATES": context.authorities,
+        "STRETTO_CA_FILE": str(file),
+        "KUBEFLOW_TRAINER_SERVER_CA_CERT": str(file),
     }
 
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.datastructures import Headers
 
 from stretto import __version__
 from stretto.service.http import schemas
@@ -97,7 +96,7 @@ async def login(request: Request, service: Asked, token: Annotated[str, Body(emb
         audit.failed(address_of(request.scope), "/login", UNKNOWN_TOKEN)
         raise Problem(HTTPStatus.UNAUTHORIZED, UNKNOWN_TOKEN, CHALLENGE)
     value = session_for(digest, service.context.key, time.time())
-    return Json({"user": known.user, "role": known.role}, headers=_cookie(value, request.headers))
+    return Json({"user": known.user, "role": known.role}, headers=_cookie(value, request))
 
 
 @pages.post("/logout")
@@ -105,7 +104,7 @@ async def logout(request: Request) -> Response:
     """End the session of this browser."""
     if not is_same_origin(request.headers):
         raise Problem(HTTPStatus.FORBIDDEN, "a request of another page")
-    return Json({}, headers=_cookie("", request.headers))
+    return Json({}, headers=_cookie("", request))
 
 
 @router.get("/session", response_model=schemas.Session)
@@ -128,7 +127,7 @@ async def overview(request: Request, service: Asked, caller: Who, follow: bool =
     return streamed(request, caller, Overview(service, request.app.state.feed, caller).stream(follow))
 
 
-def _cookie(value: str, headers: Headers) -> dict[str, Any]:
+def _cookie(value: str, request: Request) -> dict[str, Any]:
     # Behind a proxy that ends TLS the browser says where it is.
-    is_https = headers.get("origin", "").startswith("https:")
+    is_https = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
     return {"set-cookie": set_cookie(value, is_https)}
