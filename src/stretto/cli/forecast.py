@@ -80,16 +80,21 @@ def whatif(
         list[str], typer.Option("--add", metavar="TYPE:GPUS[xNODES]", help="More nodes, like a100:8x2.")
     ] = [],  # noqa: B006
     job: Annotated[Path | None, typer.Option("--job", help="One more job, from its file.")] = None,
+    without: Annotated[
+        list[str], typer.Option("--without", metavar="ID", help="A job that is not to be there.")
+    ] = [],  # noqa: B006
     draws: Annotated[int, typer.Option(min=1, max=64, help="Number of futures to draw.")] = 9,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Forecast the open jobs as things are, and with another policy, more nodes or one more job."""
+    """Forecast the open jobs as things are, and with another policy, more nodes, or other jobs."""
     from stretto.experiments.spec import parse_settings
 
     asks: dict[str, Any] = {"policy": policy, "settings": dict(parse_settings(settings)), "draws": draws}
     asks["nodes"] = [_nodes(nodes) for nodes in add]
+    if without:
+        asks["without"] = without
     if job is not None:
         asks["job"] = _text(job)
     with service(url, token) as client:

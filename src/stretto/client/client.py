@@ -248,7 +248,7 @@ class Client:
         """What would become of the open jobs, as it is and with another policy, more nodes or a job more.
 
         asks: `policy`, `settings` (by SPACE.KEY), `nodes` (each with gpu_type, gpus, count), `job` (the text
-        of a job file), `draws`.
+        of a job file), `without` (ids of jobs), `draws`.
         """
         return self.ask("POST", "/api/v1/whatif", json=asks)
 

@@ -114,6 +114,15 @@ def test_what_would_be_under_another_policy_or_with_more_nodes(
     assert header == ["id", "name", "starts", "ends", "jct"]
 
 
+def test_what_would_be_without_some_of_the_jobs(crowded: tuple[str, str], verbs: Stretto) -> None:
+    first, second = crowded
+    found = verbs("whatif", "--without", first, "--json").json
+    assert [job["id"] for job in found["changed"]["jobs"]] == [second]
+    assert found["changed"]["jobs"][0]["start"]["middle"] - found["now"] < 5
+    both = verbs("whatif", "--without", first, "--without", second, "--json").json
+    assert both["changed"]["jobs"] == []
+
+
 def test_what_would_be_with_a_job_more(crowded: tuple[str, str], verbs: Stretto, job_file: JobFile) -> None:
     more = job_file("more", "run: 'true'", "resources: {accelerators: 1}", "expected_time: 5m")
     found = verbs("whatif", "--job", more, "--json").json

@@ -156,6 +156,7 @@ def test_events_tell_the_life_of_a_job(verbs: Stretto) -> None:
         pytest.param("submit", "--interactive", id="nothing to submit"),
         pytest.param("usage --by team", "team", id="an unknown column"),
         pytest.param("whatif --add a100", "a100:8x2", id="nodes without GPUs"),
+        pytest.param("whatif --without 999", "999", id="a job to be without that is not there"),
         pytest.param("whatif --policy sai", "sai", id="an unknown policy"),
         pytest.param(
             "whatif --policy evil.py:Evil", "evil.py", id="a policy that would be code in the service"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import inf, isinf
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.service.scene import Scene
 
@@ -12,6 +13,7 @@ from stretto.model import InputError, JobId, View
 from stretto.scheduler.round import decide
 from stretto.service.forecast.explain import explained, question_of
 from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of, world_of
+from stretto.service.forecast.job_sizes import Ahead, SizeRecorder, sizes_ahead
 from stretto.service.forecast.simulate import configured_as, outlook_of, play, span_of
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
@@ -235,3 +237,40 @@ def test_policies_and_forecasts_agree_on_how_long_a_job_with_nothing_but_a_limit
     assert durations.remaining_s.tolist()[-1] == max_time_s
     assert remaining_of(record, scene.now_s) == Remaining(max_time_s, Basis.LIMIT)
     assert fork_of(scene.state, scene.now_s).members[-1].whole_s == max_time_s
+
+
+def test_who_is_away_holds_nothing_and_nobody_waits_for_them(scene: Scene) -> None:
+    scene.submit("after", 2, expected_time_s=60.0, depends_on=[{"job": "held"}])
+    fates = play(fork_of(scene.state, scene.now_s, away={"held"})).fates
+    assert "held" not in fates
+    assert fates["waits"].start_s == fates["after"].start_s == scene.now_s
+
+
+def test_sizes_ahead_are_what_is_held_until_a_job_ends_and_another_begins(scene: Scene) -> None:
+    shown = sizes_ahead(fork_of(scene.state, scene.now_s), Ahead(3600.0, ("grows", "waits")), 0.0, 1)
+    grows, waits = (shown["jobs"][name]["held"]["middle"] for name in ("grows", "waits"))
+    ends_s = play(fork_of(scene.state, scene.now_s)).fates["grows"].end_s - scene.now_s
+    for step in range(61):
+        has_ended = step * shown["step_s"] >= ends_s
+        assert (grows[step] > 0) != has_ended
+        assert (waits[step] > 0) == (has_ended and step * shown["step_s"] < ends_s + 900.0)
+    assert shown["held"]["middle"][0] == 6
+    assert shown["jobs"]["waits"]["start"]["middle"] == pytest.approx(ends_s + scene.now_s)
+
+
+def test_a_recorder_changes_nothing_of_what_is_foreseen(scene: Scene) -> None:
+    fork = fork_of(scene.state, scene.now_s)
+    recorder = SizeRecorder(Ahead(1e6).times(scene.now_s), ())
+    assert play(fork, 3, recorder=recorder) == play(fork, 3)
+
+
+def test_a_job_that_ends_between_two_rounds_holds_nothing_from_then_on(scene: Scene) -> None:
+    scene.tell(happened.Configured("sia"))
+    fork = fork_of(scene.state, scene.now_s)
+    ends_s = {name: fate.end_s for name, fate in play(fork).fates.items()}
+    times = np.sort([[end_s - 0.5, end_s + 0.5] for end_s in ends_s.values()], axis=None)
+    recorder = SizeRecorder(times, tuple(ends_s))
+    play(fork, recorder=recorder)
+    for name, sizes in zip(ends_s, recorder.by_job, strict=True):
+        assert not sizes[times > ends_s[name]].any()
+        assert sizes[times == ends_s[name] - 0.5] > 0

@@ -4,7 +4,7 @@ Nothing in it is true by construction. What is left of a job is what its trainin
 is what was measured, else what the service supposes of every job. `Fork.assumed` says so in words.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -116,12 +116,13 @@ def fork_of(
     more: tuple[JobSpec, str] | None = None,
     past: Mapping[str, Named] = NOTHING_PAST,
     memory: Memory = None,
+    away: Collection[str] = (),
 ) -> Fork:
     """Copy what is needed of the state. A node must have been seen.
 
     more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: of the
     jobs that have left the state, those that it names as coming first. memory: the policy's, after its last
-    decision.
+    decision. away: ids of jobs that are not there; those that wait for them do not.
     """
     assert state.cluster is not None
     cluster = larger(state.cluster, state.types, extra)
@@ -129,6 +130,8 @@ def fork_of(
     left_out: dict[str, str] = {}
     records: list[JobRecord] = []
     for record in state.open_jobs():
+        if record.id in away:
+            continue
         reason = why_not_yet(state, record, now_s)
         if reason in (Reason.ENDING, Reason.HELD, Reason.NEVER):
             left_out[record.id] = reason.value
@@ -140,6 +143,11 @@ def fork_of(
         _member(record, row, state, now_s)
         for record, row in zip(records, _speeds(records, state, cluster, now_s), strict=True)
     ]
+    if away:
+        members = [
+            replace(member, after=tuple(name for name in member.after if name not in away))
+            for member in members
+        ]
     assumptions = _assumptions(members, sum(not known_points(record) for record in records))
     if more is not None and more[0].hold:
         assumptions = (f"{more[0].name} is released at once", *assumptions)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import inf, isfinite
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -47,15 +47,41 @@ class Sample:
 Stop = Callable[[SimulatedWorld, Mapping[str, float]], bool]  # of the world, and starts by id
 
 
-def play(fork: Fork, seed: int = 0, stop: Stop | None = None, until: float = inf) -> Sample:
+class Recorder(Protocol):
+    """Notes what happens in a draw."""
+
+    def anew(self) -> None:
+        """The draw is begun, or begun again."""
+
+    def decided(self, world: SimulatedWorld) -> bool:
+        """A decision was carried out. Whether enough is known."""
+        ...
+
+    def fill(self, world: SimulatedWorld, until_s: float) -> None:
+        """Nothing more is decided before `until_s`."""
+
+
+def deadline_in(seconds: float) -> float:
+    """A moment of the clock that bounds forecasts: predictions may use one, decisions may not."""
+    return time.perf_counter() + seconds
+
+
+def play(
+    fork: Fork,
+    seed: int = 0,
+    stop: Stop | None = None,
+    until: float = inf,
+    recorder: Recorder | None = None,
+) -> Sample:
     """Simulate one draw to its end.
 
     stop: asked after every decision whether enough is known. until: a moment of
     `time.perf_counter`, after which no more is decided; predictions may use a clock, decisions may not.
+    recorder: told of every decision; the draw ends where it knows enough.
     """
     chains = {member.job.id: member.after for member in fork.members if member.after}
     froms: dict[str, float] = {}
-    draw = _play(fork, seed, froms, stop if not chains else None, until)
+    draw = _play(fork, seed, froms, stop if not chains else None, until, recorder)
     for _ in range(MOST_PASSES if chains else 0):
         before = dict(froms)
         for name, firsts in chains.items():
@@ -64,12 +90,21 @@ def play(fork: Fork, seed: int = 0, stop: Stop | None = None, until: float = inf
                 froms[name] = max(fork.now_s, *ends)
         if froms == before or time.perf_counter() >= until:
             break
-        draw = _play(fork, seed, froms, stop, until)
+        draw = _play(fork, seed, froms, stop, until, recorder)
     return draw
 
 
-def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, until: float) -> Sample:
+def _play(
+    fork: Fork,
+    seed: int,
+    froms: Mapping[str, float],
+    stop: Stop | None,
+    until: float,
+    recorder: Recorder | None = None,
+) -> Sample:
     world, scheduler = world_of(fork, seed, froms)
+    if recorder is not None:
+        recorder.anew()
     ids = [job.id for job in world.requests.jobs]
     first: dict[str, Allocation] = {str(name): allocation for name, allocation in world.placement.items()}
     starts = dict.fromkeys(first, fork.now_s)
@@ -84,8 +119,15 @@ def _play(fork: Fork, seed: int, froms: Mapping[str, float], stop: Stop | None, 
                         starts[name], first[name] = world.now_s, allocation
             if stop is not None and stop(world, starts):
                 break
+            if recorder is not None and recorder.decided(world):
+                break
+        else:
+            if recorder is not None and decisions < MOST_DECISIONS and time.perf_counter() < until:
+                recorder.fill(world, inf)  # every job has ended
     except Starved:  # no job runs, and none will: one that waits now waits for ever
         starved = True
+        if recorder is not None:
+            recorder.fill(world, inf)
     except StrettoError as wrong:  # of the policy: what was reached until then is what can be said
         log.warning("a forecast under %s ended early: %s", fork.configured.policy, wrong)
     ends = world.accounting.completed_s

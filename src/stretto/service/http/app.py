@@ -27,6 +27,7 @@ from stretto.service.http.routes import (
     queues,
     reservations,
     shares,
+    timeline,
     tokens,
     usage,
     webhooks,
@@ -69,6 +70,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     for part in (
         *(
             forecast,
+            timeline,
             jobs,
             logs,
             sse,

@@ -8,11 +8,12 @@ from typing import Any
 
 from stretto.jobfile import JobSpec
 from stretto.model import Account, Allocation, Batch, Job, account_of
-from stretto.service.state.usage import Cause, CauseKind, JobUsage
+from stretto.service.state.usage import Cause, CauseKind, JobUsage, SizeChange
 
 SHOWN = frozenset(  # of a training's reports, once it has ended
     ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
 )
+MOST_CHANGES = 200  # of size, that are kept of a job; chosen: some 20 kB
 TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
 
 
@@ -238,6 +239,8 @@ class JobRecord:
     checkpoint_step: int = 0
     accounting: Accounting = field(default_factory=Accounting)
     usage: JobUsage = field(default_factory=JobUsage)
+    size_changes: list[SizeChange] = field(default_factory=list)  # the newest ones
+    has_dropped_changes: bool = False  # there were more
     learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
     suspensions: Suspensions = NO_SUSPENSIONS
     starts_s: float = nan  # since when workers of the current attempt are wanted
@@ -263,6 +266,13 @@ class JobRecord:
     def account(self) -> Account:
         """Which account is charged for what it holds."""
         return account_of(self.job)
+
+    def note_size(self, change: SizeChange) -> None:
+        """Keep a change of what it holds, and forget the oldest of too many."""
+        self.size_changes.append(change)
+        if len(self.size_changes) > MOST_CHANGES:
+            del self.size_changes[: MOST_CHANGES // 4]
+            self.has_dropped_changes = True
 
     @property
     def has_ended(self) -> bool:

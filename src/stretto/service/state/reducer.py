@@ -269,7 +269,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
         state.placement = state.placement.changed({action.job: action.after for action in actions})
     for action in actions:
         record = state.jobs[action.job]
-        state.hold(record, action.after, now_s, _cause(state, event.preempted.get(action.job)))
+        state.hold(record, action.after, now_s, _cause(state, event.preempted.get(action.job)), event.due)
         state.touch(record.id)
         if action.job in event.preempted:
             by, priority, gpus = event.preempted[action.job]

@@ -42,7 +42,7 @@ from stretto.service.state.records import (
 )
 from stretto.service.state.relations import Relations
 from stretto.service.state.reported_metrics import with_experience
-from stretto.service.state.usage import Cause
+from stretto.service.state.usage import Cause, SizeChange
 
 MOST_SKIPPED = 100  # events that could not be folded, of which it is kept which; chosen
 MOST_MODELS = 10_000  # of which it is kept what their jobs have shown; chosen: some 20 MB at most
@@ -262,10 +262,19 @@ class State:
         self.touch(record.id)
 
     def hold(
-        self, record: JobRecord, allocation: Allocation | None, now_s: float, cause: Cause | None = None
+        self,
+        record: JobRecord,
+        allocation: Allocation | None,
+        now_s: float,
+        cause: Cause | None = None,
+        due: tuple[str, ...] = (),
     ) -> None:
-        """A job holds this from now on, and its account is charged for it. cause: as for `release`."""
+        """A job holds this from now on, and its account is charged for it. cause: as for `release`.
+
+        due: why the decision was made, if it is one.
+        """
         before = record.accounting.rate
+        names: dict[str, int] = {}
         if allocation is None:
             record.usage.hold({}, record.queue, now_s, self.unix_s)
             record.accounting.hold(0, now_s)
@@ -280,6 +289,8 @@ class State:
             record.accounting.hold(allocation.gpus, now_s, allocation.profiling, allocation.kind)
             record.accounting.rate = sum(rate_of(gpus, gpu_type.speed) for gpu_type, gpus in by_type.items())
         record.usage.changed_by = cause or by_owner(record)
+        gpus = 0 if allocation is None else allocation.gpus
+        record.note_size(SizeChange(now_s, gpus, "+".join(names), record.usage.changed_by, due))
         self.usage.change(record.account, record.accounting.rate - before, now_s)
 
     def move_to_queue(self, record: JobRecord, queue: str, weight: float, now_s: float) -> None:

@@ -52,6 +52,17 @@ NO_CAUSE = Cause()
 
 
 @dataclass(frozen=True, slots=True)
+class SizeChange:
+    """From a time on a job holds so many GPUs of a type."""
+
+    at_s: float  # on the clock of the service
+    gpus: int
+    gpu_type: str
+    cause: Cause
+    due: tuple[str, ...] = ()  # why the decision was made that says so; (): no decision
+
+
+@dataclass(frozen=True, slots=True)
 class Spell:
     """Some GPU time of a job. Times are Unix times in microseconds, as they were known then."""
 

@@ -61,6 +61,8 @@ def _page() -> tuple[bytes, dict[str, str]]:
 
 @pages.get("/")
 @pages.get("/queue")
+@pages.get("/timeline")
+@pages.get("/whatif")
 @pages.get("/people")
 @pages.get("/decisions")
 @pages.get("/login")

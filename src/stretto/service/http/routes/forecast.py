@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from stretto.model import InputError
+from stretto.policies import policy_names
 from stretto.service.forecast.explain import explained, question_of
 from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of
 from stretto.service.forecast.simulate import (
@@ -21,7 +22,8 @@ from stretto.service.forecast.simulate import (
     packed,
     would_start,
 )
-from stretto.service.http.auth import Asked, Who
+from stretto.service.http import schemas
+from stretto.service.http.auth import Asked, Caller, Who
 from stretto.service.http.pool_calls import read_job_file, while_listening, worked
 from stretto.service.http.problems import Problem
 from stretto.service.http.routes.jobs import job_of
@@ -35,6 +37,7 @@ router = APIRouter(prefix="/api/v1", tags=["foresight"])
 
 MOST_DRAWS = 64
 MOST_NODES = 10_000  # that a what-if may add; chosen
+MOST_WITHOUT = 1_000  # jobs that a what-if may leave out; chosen
 RECENT = 9  # decisions that say how long one takes: any single one may have waited for its turn; chosen
 
 
@@ -53,10 +56,15 @@ class Asks(Asking):
     settings: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
     nodes: Annotated[list[Nodes], Field(max_length=64)] = Field(default_factory=list)
     job: Annotated[str, Field(max_length=LARGEST_SUBMISSION)] = ""  # the text of a job file
+    # Ids of jobs that are to be away
+    without: Annotated[list[Annotated[str, Field(max_length=255)]], Field(max_length=MOST_WITHOUT)] = Field(
+        default_factory=list
+    )
     draws: Annotated[int, Field(ge=1, le=MOST_DRAWS)] = DRAWS
 
 
-def _ready(service: Service) -> None:
+def require_nodes(service: Service) -> None:
+    """Raise 503 while no node has shown itself."""
     if service.state.cluster is None:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet")
 
@@ -65,7 +73,7 @@ def _ready(service: Service) -> None:
 async def explain(job: str, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
     """Why a job does not run, which jobs hold what it waits for, and what would start it."""
     record = await job_of(service, caller, job)
-    _ready(service)
+    require_nodes(service)
     scheduling = service.scheduling
 
     async def prepare() -> Work:
@@ -94,7 +102,7 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
 @router.post("/jobs/dry-run")
 async def dry_run(submission: Submission, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
     """Where, when and at what size a job would start. Nothing is submitted."""
-    _ready(service)
+    require_nodes(service)
     given = submission.text, submission.name, submission.workdir
     spec, warnings = await while_listening(request, read_job_file(request, caller, *given))
     spec = admitted(service.state, spec, caller.user, caller.is_operator)
@@ -113,10 +121,24 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
     return {"name": spec.name, **answer, "warnings": list(warnings)}
 
 
+async def _away(service: Service, caller: Caller, jobs: list[str]) -> frozenset[str]:
+    """Jobs of the caller's that are to be left out. Raises 404, and InputError for one that has ended."""
+    for name in jobs:
+        if (await job_of(service, caller, name)).has_ended:
+            raise InputError(f"without: expected jobs that have not ended, got {name}")
+    return frozenset(jobs)
+
+
+@router.get("/policies", response_model=schemas.Policies)
+async def policies(service: Asked, caller: Who) -> dict[str, Any]:
+    """The policies that a what-if may name."""
+    return {"policies": list(policy_names()), "current": service.state.configured.policy}
+
+
 @router.post("/whatif")
 async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
     """What would become of the jobs that are there, as it is and as it might be."""
-    _ready(service)
+    require_nodes(service)
     if ":" in asks.policy:  # a file would be code that runs in the service
         raise InputError(f"policy: expected the name of an installed policy, got {asks.policy!r}")
     if sum(nodes.count for nodes in asks.nodes) > MOST_NODES:
@@ -128,6 +150,7 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
     if asks.job:
         read = await while_listening(request, read_job_file(request, caller, asks.job))
         more = admitted(service.state, read[0], caller.user, caller.is_operator), caller.user
+    away = await _away(service, caller, asks.without)
     extra = [ExtraNodes(nodes.gpu_type, nodes.gpus, nodes.count) for nodes in asks.nodes]
     common: dict[str, Any] = {}
     mine = {NEW}
@@ -137,8 +160,8 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
         state, now_s, memory = service.state, service.clock.now_s(), service.scheduling.memory
         present = fork_of(state, now_s, memory=memory)
         forks = [present]
-        if asks.policy or asks.settings or extra or more:
-            other = fork_of(state, now_s, extra, more, past, memory)
+        if asks.policy or asks.settings or extra or more or away:
+            other = fork_of(state, now_s, extra, more, past, memory, away)
             forks.append(other if configured == state.configured else other.under(configured))
         mine.update(member.job.id for member in present.members if caller.owns(state.jobs[member.job.id]))
         hidden = {name for name in present.left_out if not caller.owns(state.jobs[name])}
