@@ -214,8 +214,10 @@ class HandsOver(Protocol):
     Without it a node changes hands in the service's own records only.
     """
 
-    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
-        """Give nodes to the lender `to`, or, where that is "", back to training.
+    async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
+        """Give nodes to the lender `to`, or, where that is "", to training, on loan.
+
+        With None they are training's and belong to no lender any more: no mark of one is left on them.
 
         Returns once the cluster has taken it. No worker of ours is on nodes that go to a lender. While they
         are there, `start` raises NotNow, also over a new connection. What was handed over before may be

@@ -40,7 +40,7 @@ from stretto.service.http.rate_limits import Limits
 from stretto.service.http.routes.tokens import first_admin, is_admin
 from stretto.service.http.server import end_requests
 from stretto.service.leadership import Leadership
-from stretto.service.lending.feeds import DEMAND, Lender, lenders_of_cluster, read_lenders
+from stretto.service.lending.feeds import DEMAND, Lender, changed_lenders, lenders_of_cluster, read_lenders
 from stretto.service.log_loss import incarnated, what_is_lost, workers_on_disk
 from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
@@ -195,8 +195,8 @@ async def _serve_as_leader(
     log_writer = LogWriter(store, state, clock, mark)
     watch = ClockWatch(log_writer, clock, read_clocks)
     await _record_now(log_writer, *_first_events(config, configured, state, clock, watch))
-    if new_lenders := [lender.event(state) for lender in prepared.lenders if not lender.is_known(state)]:
-        await _record_now(log_writer, *new_lenders)
+    if lenders_now := changed_lenders(prepared.lenders, state):
+        await _record_now(log_writer, *lenders_now)
 
     # 2. The backend, and ids of workers that it shows although the log does not know them.
     shared = (config.shared or config.state).absolute()

@@ -61,6 +61,21 @@ def test_the_taint_of_a_loan_does_not_shut_a_node_for_us(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("latest", ["inference", ""])
+def test_a_node_of_no_lender_has_no_mark_of_ours_and_keeps_those_of_others(
+    latest: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with backend_in_memory(tmp_path) as (server, backend):
+            server.change("nodes", "k0", {"spec": {"taints": [OTHER]}})
+            for to in ("inference", latest, None, None):
+                await backend.hand_over(["k0"], to)
+            assert of_node(server) == ([OTHER], "")
+            await backend.start(WORKER)
+
+    asyncio.run(story())
+
+
 def test_what_was_handed_over_before_is_not_written_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with backend_in_memory(tmp_path) as (server, backend):

@@ -148,6 +148,32 @@ def test_a_node_on_loan_is_reserved_for_us_and_released_when_it_goes_back(
     asyncio.run(story())
 
 
+def test_of_a_node_of_no_lender_nothing_is_left_in_slurm(cluster: SlurmCluster, shared: Path) -> None:
+    async def story() -> None:
+        async with opened(cluster, shared) as backend:
+            await backend.hand_over(["v1"], "inference")
+            await backend.hand_over(["v1"], None)
+            assert "with lender" not in cluster.run("scontrol", "show", "node", "v1")
+        async with opened(cluster, shared, lent_by="reservation") as backend:
+            await backend.hand_over(["v1"], "")
+            await backend.start(a_start("1.1.0", "sleep 600", node="v1"))
+            await in_phase(backend, "1.1.0", "running")
+            with pytest.raises(BackendUnreachable, match=r"until worker 1\.1\.0 has ended"):
+                await backend.hand_over(["v1"], None)
+            assert "Nodes=v1 " in cluster.run("scontrol", "-o", "show", "res")
+            await backend.stop("1.1.0", 0.0)
+            await in_phase(backend, "1.1.0", "ended")
+            for _ in range(2):  # again, as after a crash
+                await backend.hand_over(["v1"], None)
+            assert "Nodes=v1 " not in cluster.run("scontrol", "-o", "show", "res")
+        async with opened(cluster, shared, lent_by="reservation") as backend:
+            await backend.start(a_start("2.1.0", "echo in $SLURM_JOB_RESERVATION", node="v1"))
+            await in_phase(backend, "2.1.0", "ended")
+            assert (await backend.log("2.1.0")).data == b"in\n"
+
+    asyncio.run(story())
+
+
 def test_only_nodes_of_the_partitions_asked_for_are_served(cluster: SlurmCluster, shared: Path) -> None:
     async def story() -> None:
         async with opened(cluster, shared, partitions=("fast",)) as backend:

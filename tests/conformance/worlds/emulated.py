@@ -88,10 +88,10 @@ class OnALog:
                 self.log_writer.record(happened.WorkerEnded(one.job, one.id, one.status or 0))
         return shown
 
-    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+    async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
         """Have it done, and write it down."""
         await self.inner.hand_over(nodes, to)
-        self.log_writer.record(happened.NodesHandedOver(to, tuple(nodes), to))
+        self.log_writer.record(happened.NodesHandedOver(to or "", tuple(nodes), to))
 
     def __getattr__(self, name: str) -> object:
         """All else is the emulated backend's own."""

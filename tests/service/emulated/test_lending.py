@@ -125,3 +125,27 @@ def test_inference_servers_of_the_cluster_lyra_are_not_the_services_own(tmp_path
             assert waiting["evidence"] == "520 belong to lender inference, not on loan"
     finally:
         service.end()
+
+
+def test_of_a_lender_that_the_file_names_no_more_the_next_service_has_the_nodes(tmp_path: Path) -> None:
+    cluster, lenders = tmp_path / "cluster.yaml", tmp_path / "lenders.yaml"
+    cluster.write_text("gpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 8, names: [a, b]}]\n")
+    lenders.write_text("lenders: [{name: inference, nodes: [b]}]\n")
+    options = ("--backend", "emulated", "--cluster", str(cluster), "--policy", "lyra", "--pace", "60")
+    service = Running(tmp_path, *options, "--lenders", str(lenders))
+    service.begin()
+    try:
+        with service.client() as client:
+            until(lambda: client.lenders()[0]["in_its_hands"] == 1, what="it has its node")
+            client.set_lender("by-hand", nodes=["a"])
+        service.end()
+        service = Running(tmp_path, *options)
+        service.begin()
+        with service.client() as client:
+            assert [lender["name"] for lender in client.lenders()] == ["by-hand"]
+            client.delete_lender("by-hand")
+            whole = json.dumps({"name": "train", "run": "x", "resources": {"accelerators": "v100:16"}})
+            number = client.submit(whole)["id"]
+            until(lambda: client.describe(number)["state"] == "RUNNING", what="a job trains on both")
+    finally:
+        service.end()

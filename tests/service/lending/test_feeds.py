@@ -14,10 +14,11 @@ from stretto.service.lending.feeds import (
     CommandFeed,
     Lender,
     SeriesFeed,
+    changed_lenders,
     lenders_of_cluster,
     read_lenders,
 )
-from stretto.service.state.events import LenderSet
+from stretto.service.state.events import LenderDeleted, LenderSet
 from stretto.service.state.state import State
 
 GOOD = "{name: a, nodes: [n0, n1], headroom: 0.1, guarantee: 2m, need: {command: echo 1, every: 5s}}"
@@ -69,6 +70,20 @@ def test_an_emulated_cluster_has_the_lenders_of_its_file_and_keeps_the_guarantee
     assert lenders_of_cluster("lyra", {"lend.demand": "synthetic"}, 0)[0].feed is not None
     with pytest.raises(InputError, match="has no lenders"):
         lenders_of_cluster("gpu8-256", {"lend.demand": "synthetic"}, 0)
+
+
+def test_lenders_that_a_file_names_no_more_are_gone_and_those_that_somebody_has_set_stay(
+    tmp_path: Path,
+) -> None:
+    state = State()
+    log_writer = MemoryWriter(state, Clock())
+    named = lenders_in(tmp_path, GOOD, "{name: b, nodes: [n2]}")
+    log_writer.record(*changed_lenders(named, state))
+    log_writer.record(LenderSet("b", ("n2",), guarantee_s=60.0), LenderSet("by-hand", ("n3",)))
+    assert changed_lenders(named[:1], state) == [LenderDeleted("b")]
+    log_writer.record(*changed_lenders((), state))
+    assert [*state.lenders] == ["by-hand"]
+    assert changed_lenders((), state) == []
 
 
 def test_a_series_says_when_it_changes_and_stays_as_it_is_after_its_end() -> None:

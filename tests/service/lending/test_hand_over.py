@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,11 +23,11 @@ LENT = ("n1", "n2", "n3")
 class Cluster:
     """It knows whose each node is, and may refuse some."""
 
-    hands: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    hands: dict[str, str | None] = field(default_factory=dict)
+    asked: list[tuple[tuple[str, ...], str | None]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
 
-    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+    async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
         """One node after the other, as agents are told."""
         self.asked.append((tuple(nodes), to))
         for name in nodes:
@@ -46,7 +47,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         self.log_writer = MemoryWriter(self.scene.state, Clock())
-        if not self.scene.state.lenders:
+        if self.lent and not self.scene.state.lenders:
             self.tell(happened.LenderSet("inference", self.lent))
         reconciler = cast("Any", SimpleNamespace(occupied_nodes=lambda: self.occupied))
         writer, cluster = cast("Any", self.log_writer), cast("Any", self.cluster)
@@ -58,7 +59,7 @@ class Exchange:
     def settle(self, **loans: list[str]) -> None:
         self.tell(happened.Decided(self.log_writer.state.seq, 0.0, (), (), loans=loans))
 
-    def look(self) -> list[tuple[tuple[str, ...], str]]:
+    def look(self) -> list[tuple[tuple[str, ...], str | None]]:
         """What the cluster is told now."""
         self.cluster.asked.clear()
         asyncio.run(self.exchange.look())
@@ -66,7 +67,7 @@ class Exchange:
 
     def begun_anew(self) -> "Exchange":
         """The next service of the same log, over the same cluster."""
-        return Exchange(self.cluster, self.scene)
+        return Exchange(self.cluster, self.scene, lent=())
 
     def in_hands(self) -> dict[str, str]:
         """Nodes of the lender, as the log has it."""
@@ -143,3 +144,45 @@ def test_a_refusal_is_shown_until_the_cluster_takes_it(lent: Exchange) -> None:
     lent.cluster.refused = set()
     again.look()
     assert again.exchange.failures == {}
+
+
+def test_of_a_lender_that_is_deleted_no_mark_is_left_on_any_node(lent: Exchange) -> None:
+    lent.tell(happened.LenderDeleted("inference"))
+    assert lent.look() == [(LENT, None)]
+    assert lent.in_hands() == dict.fromkeys(LENT, "")
+    assert lent.exchange.wait_s() == inf
+    assert lent.look() == []
+    again = lent.begun_anew()
+    assert again.look() == []
+    assert again.log_writer.log == []
+
+
+def test_of_nodes_that_a_lender_has_no_more_the_mark_goes_and_others_keep_theirs(lent: Exchange) -> None:
+    lent.tell(happened.LenderSet("inference", ("n2",)))
+    assert lent.look() == [(("n1", "n3"), None)]
+    assert lent.cluster.hands == {"n1": None, "n2": "inference", "n3": None}
+
+
+def test_a_mark_that_could_not_be_removed_is_removed_later_also_by_the_next_service(lent: Exchange) -> None:
+    lent.tell(happened.NodeLost("n1", "it is silent"))
+    lent.cluster.refused = {"n3"}
+    lent.tell(happened.LenderDeleted("inference"))
+    lent.look()
+    assert lent.exchange.failures == {"inference": "node n3 does not answer"}
+    assert lent.exchange.wait_s() == AGAIN_S
+    again = lent.begun_anew()
+    lent.cluster.refused = set()
+    again.look()
+    assert lent.cluster.hands["n3"] is None
+    again.tell(happened.NodeSeen("n1", "a100", 4))
+    again.look()
+    assert lent.cluster.hands == dict.fromkeys(LENT)
+
+
+def test_a_node_without_a_mark_gets_one_when_it_is_on_loan_of_the_next_lender(lent: Exchange) -> None:
+    lent.tell(happened.LenderDeleted("inference"))
+    lent.look()
+    lent.scene.submit("1", gpus=4)
+    lent.scene.give(_1={"n3": 0b1111})
+    lent.tell(happened.LenderSet("vision", ("n3",)))
+    assert lent.look() == [(("n3",), "")]

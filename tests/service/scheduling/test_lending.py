@@ -207,7 +207,7 @@ def test_a_node_on_which_jobs_run_is_on_loan_when_a_lender_is_set_and_ours_again
     scene.tell(happened.NodesHandedOver("inference", ("n0",), "inference"))
     scene.tell(happened.LenderDeleted("inference"))
     assert scene.state.usable().all()
-    assert hand_overs(scene.state, set()) == [HandOver("inference", ("n0",), "")]
+    assert hand_overs(scene.state, set()) == [HandOver("inference", ("n0", "n1"), None)]
 
 
 def test_the_series_that_a_forecast_is_shown_has_one_entry_a_period_and_ends_now() -> None:

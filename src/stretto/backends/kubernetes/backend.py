@@ -344,10 +344,10 @@ class KubernetesBackend:
                 raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other_id}")
         return gpus
 
-    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+    async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
         """Mark nodes as their lender's or as on loan, so that kube-scheduler keeps the other's pods away.
 
-        Raises StaleLeader, BackendUnreachable.
+        With None both marks are taken away. Raises StaleLeader, BackendUnreachable.
         """
         await self.lease.admit()
         for name in nodes:

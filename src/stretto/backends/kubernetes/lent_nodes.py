@@ -2,7 +2,7 @@
 
 While a node is on loan it has a taint that pods of ours tolerate. Pods of its lender need no change: they
 stay away from the taint, and come back once it is gone. While a node is with its lender an annotation names
-that one, and no pod of ours is made for it.
+that one, and no pod of ours is made for it. A node of no lender has neither.
 """
 
 import json
@@ -18,10 +18,11 @@ TRIES = 5  # of a change that another one has come before; chosen
 TAINT = {"key": ON_LOAN, "effect": "NoSchedule"}
 
 
-async def hand_over(api: Api, machine: str, to: str) -> Node | None:
+async def hand_over(api: Api, machine: str, to: str | None) -> Node | None:
     """Mark a node as its lender's, or with "" as on loan; the node as it is then, None where it is gone.
 
-    Raises BackendUnreachable, also where the service may not change nodes.
+    With None for `to` every mark of ours is taken away. Raises BackendUnreachable, also where the service may
+    not change nodes.
     """
     path = NODES.path("", machine)
     for _ in range(TRIES):
@@ -40,14 +41,14 @@ async def hand_over(api: Api, machine: str, to: str) -> Node | None:
     raise BackendUnreachable(f"node {machine} cannot change hands: others change it all the time")
 
 
-def patch_for(node: Mapping[str, Any], to: str) -> dict[str, Any] | None:
+def patch_for(node: Mapping[str, Any], to: str | None) -> dict[str, Any] | None:
     """What is to change of a node as the API server shows it, all other taints kept; None for nothing."""
     metadata = node["metadata"]
     taints = node.get("spec", {}).get("taints") or []
     others = [taint for taint in taints if taint["key"] != ON_LOAN]
-    marked = others if to else [*others, TAINT]
+    marked = [*others, TAINT] if to == "" else others
     lender = (metadata.get("annotations") or {}).get(LENDER, "")
-    if lender == to and len(marked) == len(taints):
+    if lender == (to or "") and len(marked) == len(taints):
         return None
     return {
         # Of a node that has changed since, this is refused: taints are replaced as a whole.

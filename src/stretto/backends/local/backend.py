@@ -164,7 +164,7 @@ class LocalBackend:
         if agent.learn(agent.said(answer)):
             self.poll.notify()
 
-    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+    async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
         """Tell the agents of nodes whose they are; while that is a lender, an agent starts no worker.
 
         Raises BackendUnreachable, also while a worker lives on a node that is to go to a lender.
@@ -172,7 +172,7 @@ class LocalBackend:
         for name in nodes:
             if (agent := self.agents.get(name)) is None:
                 continue  # a node that this backend has no more is nobody's to give
-            answer = await agent.ask("PUT", "/v1/node/lender", {"lender": to})
+            answer = await agent.ask("PUT", "/v1/node/lender", {"lender": to or ""})
             if answer.status_code == HTTPStatus.NOT_FOUND:
                 older = "its agent is of an older version, which knows no lenders: end it, its workers go on"
                 raise BackendUnreachable(f"node {name}: {older}")

@@ -239,16 +239,19 @@ class SlurmBackend:
 
     # ── hand-over ─────────────────────────────────────────────────────────────────────────────────
 
-    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+    async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
         """Drain nodes that go to a lender, and resume those that come back, unless an admin has drained them.
 
-        Or release and reserve them: `SlurmOptions.lent_by`. Raises StaleLeader and BackendUnreachable.
+        Or release and reserve them: `SlurmOptions.lent_by`. With None neither is left. Raises StaleLeader and
+        BackendUnreachable.
         """
         await self._check_leader()
         if self.options.lent_by == RESERVATION:
             for name in nodes:
+                if to is None:
+                    self._check_unreserved(name)
                 await self.reservations.hand_over(name, to)
-                self.lenders[name] = to
+                self._note_lender([name], to)
             return
         listed = {node.name: node for node in await self.asking.nodes()}
         there = [listed[name] for name in nodes if name in listed]
@@ -258,8 +261,20 @@ class SlurmBackend:
                 await self.asking.set_state(changing, "DRAIN", f"{LENDER}{to}")
         elif changing := [node.name for node in there if lender_of(node)]:
             await self.asking.set_state(changing, "RESUME")
-        self.lenders |= dict.fromkeys(nodes, to)  # what Slurm shows may come later
+        self._note_lender(nodes, to)  # what Slurm shows may come later
         await self.looking.look()
+
+    def _check_unreserved(self, node: str) -> None:
+        """Raise BackendUnreachable while a worker is on a node: Slurm deletes no reservation in use."""
+        for worker in self.known.values():
+            if worker.state.node == node and not worker.ended:
+                raise BackendUnreachable(f"node {node} stays reserved until worker {worker.id} has ended")
+
+    def _note_lender(self, nodes: Sequence[str], to: str | None) -> None:
+        self.lenders |= dict.fromkeys(nodes, to or "")
+        if to is None and self.options.lent_by == RESERVATION:  # where "" would say that one is there
+            for name in nodes:
+                del self.lenders[name]
 
     def _reserved(self, node: str) -> str:
         """The reservation of a node that is on loan; "" for none."""

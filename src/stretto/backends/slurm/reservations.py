@@ -39,9 +39,13 @@ class Reservations:
             return {str(node): str(lender) for node, lender in (known or {}).items()}
         return {}
 
-    async def hand_over(self, node: str, to: str) -> None:
-        """Release a node that goes to a lender; reserve one that is on loan."""
+    async def hand_over(self, node: str, to: str | None) -> None:
+        """Release a node that goes to a lender; reserve one that is on loan; forget one of no lender."""
         name = f"ReservationName={self.name_of(node)}"
+        if to is None:
+            await self._scontrol("delete", name)  # first: what Slurm refuses is asked for again
+            await self._write(node, None)
+            return
         if to:
             await self._write(node, to)  # first: from here on nothing of ours starts there
             await self._scontrol("delete", name)
@@ -65,8 +69,10 @@ class Reservations:
                 return ""
             raise BackendUnreachable(f"scontrol {' '.join(words)}: {refusal}") from None
 
-    async def _write(self, node: str, lender: str) -> None:
-        lenders = await self.lenders() | {node: lender}
+    async def _write(self, node: str, lender: str | None) -> None:
+        lenders = {name: whose for name, whose in (await self.lenders()).items() if name != node}
+        if lender is not None:
+            lenders[node] = lender
         try:
             await asyncio.to_thread(supervisor.write_durably, self.path, lenders)
         except OSError as failure:

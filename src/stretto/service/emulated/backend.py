@@ -152,7 +152,7 @@ class EmulatedBackend:
         self._started(job, emulated, now_s)
         return emulated.shown()
 
-    async def hand_over(self, nodes: Sequence[str], to: str) -> None:
+    async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
         """Nodes of a lender take no worker until they are back; raises NotNow while one lives there."""
         for job in self.jobs.values():
             for worker in job.alive():

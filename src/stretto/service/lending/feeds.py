@@ -19,7 +19,7 @@ from stretto.jobfile.quantities import duration_s
 from stretto.model import FloatArray, InputError
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
-from stretto.service.state.events import Event, LenderSet, NeedReported
+from stretto.service.state.events import Event, LenderDeleted, LenderSet, NeedReported
 from stretto.service.state.state import State
 
 DEMAND = "lend.demand"  # of an emulated cluster: the demand of every lender
@@ -108,15 +108,22 @@ class Lender:
         record = state.lenders.get(self.name)
         if record is None:
             return False
-        event = LenderSet(self.name, record.nodes, record.headroom, record.guarantee_s)
-        return event == self.event(state)
+        known = (record.nodes, record.headroom, record.guarantee_s, record.configured)
+        return LenderSet(self.name, *known) == self.event(state)
 
     def event(self, state: State) -> Event:
         """That it is there."""
         record, guarantee_s = state.lenders.get(self.name), self.guarantee_s
         if guarantee_s is None:
             guarantee_s = 0.0 if record is None else record.guarantee_s
-        return LenderSet(self.name, self.nodes, self.headroom, guarantee_s)
+        return LenderSet(self.name, self.nodes, self.headroom, guarantee_s, configured=True)
+
+
+def changed_lenders(lenders: Sequence[Lender], state: State) -> list[Event]:
+    """What the log does not say of lenders of files yet. Those that a file had and has no more are gone."""
+    named = {lender.name for lender in lenders}
+    gone = [LenderDeleted(name) for name, of in state.lenders.items() if of.configured and name not in named]
+    return [*gone, *(lender.event(state) for lender in lenders if not lender.is_known(state))]
 
 
 def lenders_of_cluster(source: str, settings: Mapping[str, str], seed: int) -> tuple[Lender, ...]:

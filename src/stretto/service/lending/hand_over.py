@@ -3,6 +3,7 @@
 What is on loan is decided elsewhere, by the same rule as in a simulation. Here it is carried out: the
 backend's cluster is told, where it wants to know, and then the log. Each step may be repeated after a crash.
 A service that begins tells its cluster everything once more, which may have been changed there meanwhile.
+Nodes of a lender that is deleted are training's, and their cluster takes every mark of it away.
 A lender that waits for longer than its guarantee is told of, once.
 """
 
@@ -34,7 +35,7 @@ class HandOver:
 
     lender: str
     nodes: tuple[str, ...]
-    to: str  # the lender; "": training
+    to: str | None  # the lender; "": training, on loan; None: training, of no lender any more
 
 
 def hand_overs(state: State, occupied: Container[int]) -> list[HandOver]:
@@ -45,15 +46,15 @@ def hand_overs(state: State, occupied: Container[int]) -> list[HandOver]:
     """
     spare = {lender.name: _spare_nodes(lender, state) for lender in state.lenders.values()}
     # A node that is down may not hear of it, which must not keep those that are up.
-    groups: dict[tuple[str, str, bool], list[str]] = {}
+    groups: dict[tuple[str, str | None, bool], list[str]] = {}
     for index, node in enumerate(state.nodes):
-        if node.hands == node.in_hands_of or (node.hands and index in occupied):
+        if node.is_where_it_should_be or (node.hands and index in occupied):
             continue
         if not node.hands and node.up and node.lender:
             spare[node.lender] -= 1
             if spare[node.lender] < 0:
                 continue
-        groups.setdefault((node.lender or node.in_hands_of, node.hands, node.up), []).append(node.name)
+        groups.setdefault((node.lender or node.marked_for, node.hands, node.up), []).append(node.name)
     return [HandOver(lender, tuple(names), to) for (lender, to, _), names in groups.items()]
 
 
@@ -113,7 +114,7 @@ class NodeExchange:
         for _, event in told:
             if isinstance(event, NodeSeen | NodeLost):  # what comes back may be another machine of this name
                 self.told.pop(event.node, None)
-        if self.log_writer.state.lenders or any(node.in_hands_of for node in self.log_writer.state.nodes):
+        if self.log_writer.state.lenders or any(node.marked_for for node in self.log_writer.state.nodes):
             self._wake.set()
 
     async def run(self) -> None:
@@ -155,11 +156,11 @@ class NodeExchange:
         """Whether the cluster knows whose the nodes are from now on."""
         backend = self.backend
         nodes, to = hand_over.nodes, hand_over.to
-        if not isinstance(backend, HandsOver):
-            self.told |= dict.fromkeys(nodes, to)
-            return True
         for name in nodes:  # where this fails it may be done in part
             self.told.pop(name, None)
+        if not isinstance(backend, HandsOver):
+            self._note_told(hand_over)
+            return True
         try:
             if self.leadership is None:
                 await backend.hand_over(nodes, to)
@@ -173,13 +174,17 @@ class NodeExchange:
             self.failures[hand_over.lender] = str(failure)
             self._failed.add(hand_over.lender)
             return False
-        self.told |= dict.fromkeys(nodes, to)
+        self._note_told(hand_over)
         return True
+
+    def _note_told(self, hand_over: HandOver) -> None:
+        if hand_over.to is not None:
+            self.told |= dict.fromkeys(hand_over.nodes, hand_over.to)
 
     def wait_s(self) -> float:
         """Wall time until the next look, where nothing happens before."""
         state, now_s = self.log_writer.state, self.clock.now_s()
-        if any(node.hands != node.in_hands_of for node in state.nodes) or unconfirmed(state, self.told):
+        if not all(node.is_where_it_should_be for node in state.nodes) or unconfirmed(state, self.told):
             return AGAIN_S
         due_s = [
             lender.asked_s + lender.guarantee_s - now_s

@@ -344,6 +344,7 @@ class LenderSet(Event):
     nodes: tuple[str, ...]
     headroom: float = 0.0  # share of its nodes that it never lends
     guarantee_s: float = 0.0  # from asking for nodes until it has them, at most; 0: none is stated
+    configured: bool = False  # by a file that the service was started with: without it there is none
 
 
 @dataclass(frozen=True)
@@ -368,9 +369,9 @@ class NodesHandedOver(Event):
     """Nodes are in the hands of their lender, with no process of ours on them, or in ours."""
 
     subject: ClassVar[str] = "lender"
-    lender: str  # "": of a lender that was deleted meanwhile
+    lender: str  # the one that they belong to, or that was the last to have them
     nodes: tuple[str, ...]
-    to: str  # the lender; "": training
+    to: str | None  # the lender; "": training, on loan; None: training, and no mark of a lender is left
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class LenderRecord:
     nodes: tuple[str, ...]
     headroom: float = 0.0  # share of its nodes that it never lends
     guarantee_s: float = 0.0  # the longest that a wait may be; 0: none is stated
+    configured: bool = False  # a file of the service names it; otherwise somebody has set it
     changed_s: list[float] = field(default_factory=list)  # when its need changed, increasing
     needs: list[float] = field(default_factory=list)  # from then on, in nodes
     asked_s: float = nan  # since when it waits for nodes; NaN: it does not

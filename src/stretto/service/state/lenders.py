@@ -21,6 +21,7 @@ def lender_set(state: State, event: happened.LenderSet, now_s: float) -> None:
         other.nodes = tuple(name for name in other.nodes if name not in event.nodes)
     lender = state.lenders.setdefault(event.name, LenderRecord(event.name, ()))
     lender.nodes, lender.headroom, lender.guarantee_s = event.nodes, event.headroom, event.guarantee_s
+    lender.configured |= event.configured  # somebody who changes its guarantee does not make it theirs
     _assign_nodes(state)
     _note_waits(state, now_s)
 
@@ -42,7 +43,10 @@ def nodes_handed_over(state: State, event: happened.NodesHandedOver, now_s: floa
     """Nodes are in other hands."""
     for name in event.nodes:
         if (index := state.node_index.get(name)) is not None:
-            state.nodes[index].in_hands_of = event.to
+            node = state.nodes[index]
+            node.in_hands_of = event.to or ""
+            if event.to is None and not node.lender:
+                node.marked_for = ""
     _note_waits(state, now_s)
     state.version += 1
 
@@ -73,6 +77,7 @@ def end_loans(state: State, now_s: float) -> None:
 def place_new_node(state: State, node: NodeRecord) -> None:
     """A node that shows itself for the first time may have been named by a lender before."""
     node.lender = next((lender.name for lender in state.lenders.values() if node.name in lender.nodes), "")
+    node.marked_for = node.lender or node.marked_for
 
 
 def note_waits(state: State, node: NodeRecord, now_s: float) -> None:
@@ -108,6 +113,7 @@ def _assign_nodes(state: State) -> None:
         lender = lender_of.get(node.name, "")
         if node.lender != lender:
             node.lender, node.on_loan = lender, bool(lender and allocations_on(state, index))
+            node.marked_for = lender or node.marked_for
             state.nodes_changed = True
     state.version += 1
 

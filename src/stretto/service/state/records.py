@@ -351,6 +351,7 @@ class NodeRecord:
     lender: str = ""  # to which it belongs; "": it is ours
     on_loan: bool = False  # of a lender's node: jobs may use it, by the latest settlement
     in_hands_of: str = ""  # the lender that it was handed over to; "": us. It follows `on_loan` after a while
+    marked_for: str = ""  # the latest lender of which the cluster may keep a mark on it; "": of none
 
     @property
     def why(self) -> str:
@@ -367,9 +368,18 @@ class NodeRecord:
         return not self.lender or self.on_loan
 
     @property
-    def hands(self) -> str:
-        """The lender that it should be in the hands of; "": ours."""
-        return "" if self.is_ours else self.lender
+    def hands(self) -> str | None:
+        """The lender that it should be in the hands of; "": ours, on loan; None: ours, of no lender."""
+        if not self.lender:
+            return None
+        return "" if self.on_loan else self.lender
+
+    @property
+    def is_where_it_should_be(self) -> bool:
+        """Whether its cluster has nothing to be told, but what it may have forgotten."""
+        if self.hands is None:
+            return not self.in_hands_of and not (self.marked_for and self.up)
+        return self.hands == self.in_hands_of
 
     @property
     def closed(self) -> bool:

@@ -30,7 +30,19 @@ class HandOvers:
         await stage.begin(late)
         assert (await stage.ended(late)).status == 0
 
-    async def hand_over(self, stage: Stage, node: str, to: str) -> None:
+    async def test_a_node_whose_lender_is_deleted_takes_workers_from_then_on(self, stage: Stage) -> None:
+        """A node takes workers once its lender is gone, wherever it was then, also over a new connection."""
+        was_with_it, was_on_loan = stage.world.nodes()[:2]
+        await self.hand_over(stage, was_on_loan, LENDER)
+        await self.hand_over(stage, was_on_loan, "")
+        await self.hand_over(stage, was_with_it, LENDER)
+        for node in (was_with_it, was_on_loan, was_on_loan):  # again, as after a crash
+            await self.hand_over(stage, node, None)
+        await stage.reconnect()
+        for node in (was_with_it, was_on_loan):
+            assert (await stage.ended(await stage.start("sleep", 0.1, node=node))).status == 0
+
+    async def hand_over(self, stage: Stage, node: str, to: str | None) -> None:
         """Have it done, as often as it takes; skips where no cluster is to be told."""
         backend = stage.backend
         if not isinstance(backend, HandsOver):
