@@ -17,7 +17,8 @@ TEXTS = ("image", "namespace", "service_account")
 LISTS_OF_TEXTS = ("image_pull_secrets",)
 LISTS_OF_OBJECTS = ("env_from", "volumes", "volume_mounts", "tolerations")
 CONTAINER = "worker"  # of a worker's pod, as a patch below `pod` names it
-KEYS = (*TEXTS, *LISTS_OF_TEXTS, *LISTS_OF_OBJECTS, "pod")
+GATED_PODS = "gated_pods"  # pods that exist already, and wait for us: each with its name and uid
+KEYS = (*TEXTS, *LISTS_OF_TEXTS, *LISTS_OF_OBJECTS, "pod", GATED_PODS)
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")  # of an object: RFC 1123, in small letters
 OURS = (
     "restartPolicy",
@@ -61,6 +62,8 @@ def check_kubernetes(values: Mapping[str, Any]) -> None:
         elif key in LISTS_OF_OBJECTS:
             if not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
                 raise wrong(name, "a list of objects, as the API of Kubernetes has them", value)
+        elif key == GATED_PODS:
+            _check_gated_pods(name, value)
         elif key == "pod":
             if not isinstance(value, dict):
                 raise wrong(name, "what a pod's `spec` may say", value)
@@ -69,3 +72,19 @@ def check_kubernetes(values: Mapping[str, Any]) -> None:
                     raise InputError(f"{name}.{taken}: is set by Stretto, which chooses the node")
         else:
             raise wrong("kubernetes: a key", f"one of {', '.join(KEYS)}", key)
+
+
+def _check_gated_pods(name: str, value: Any) -> None:
+    """Raise InputError for what names no pods, or one of them twice."""
+    if not (isinstance(value, list) and value and all(_is_reference(each) for each in value)):
+        raise wrong(name, "a list of objects with the name and the uid of a pod", value)
+    if len({each["uid"] for each in value}) != len(value):
+        raise wrong(name, "each pod once", ", ".join(each["name"] for each in value))
+
+
+def _is_reference(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"name", "uid"}
+        and all(isinstance(each, str) and NAME.fullmatch(each) for each in value.values())
+    )

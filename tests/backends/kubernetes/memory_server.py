@@ -88,6 +88,7 @@ class MemoryServer:
         default_factory=dict
     )  # by token: what is left of a list
     bookmark_s: float = 60.0
+    git_version: str = "v1.34.0"
     is_silent: bool = False  # watches stay open, and say nothing any more
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -112,6 +113,11 @@ class MemoryServer:
     def url(self) -> str:
         """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def knows_gates(self) -> bool:
+        """Whether it keeps scheduling gates; servers before 1.26 drop the field, and say nothing."""
+        return int(self.git_version.split(".")[1]) >= 26
 
     def cut(self) -> None:
         """Close all connections, whatever is under way."""
@@ -200,7 +206,10 @@ class MemoryServer:
             known = item["metadata"]["resourceVersion"]
             if call.body.get("metadata", {}).get("resourceVersion", known) != known:
                 raise Refused(409, "the object has been modified")
-            changed = self.put(call.plural, merge(item, call.body))
+            merged = merge(item, call.body)
+            if call.plural == "pods":
+                check_pod_update(item.get("spec", {}), merged.get("spec", {}), self.knows_gates)
+            changed = self.put(call.plural, merged)
             self._let_go(call.plural, name)
             return changed
         return self._delete(call, name, item)
@@ -214,6 +223,8 @@ class MemoryServer:
             raise Refused(409, f'{call.plural} "{name[1]}" already exists', "AlreadyExists")
         if call.plural == "pods":
             item.setdefault("status", {"phase": "Pending"})
+            if not self.knows_gates:
+                item["spec"].pop("schedulingGates", None)
         return self.put(call.plural, item)
 
     def _delete(self, call: Request, name: Name, item: Object) -> Object:
@@ -336,7 +347,7 @@ class MemoryServer:
                 await self._watch(call, writer)
                 return
             if call.plural == "version":
-                content: Any = {"gitVersion": "v1.34.0"}
+                content: Any = {"gitVersion": self.git_version}
             elif call.subresource == "log":
                 respond(writer, 200, self.logs.get((call.namespace, call.name), b""))
                 return
@@ -401,6 +412,59 @@ def merge(item: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
         elif value is not None:
             result[key] = value
     return result
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def check_pod_update(before: Object, after: Object, knows_gates: bool) -> None:
+    """Refuse what an API server refuses of a pod's `spec` (KEP-3521, KEP-3838).
+
+    Gates may only go. While there were some, node selectors and required terms may only get narrower.
+    """
+    gates = [[gate["name"] for gate in spec.get("schedulingGates") or ()] for spec in (before, after)]
+    if not knows_gates:
+        after.pop("schedulingGates", None)
+    elif set(gates[1]) - set(gates[0]):
+        raise Refused(422, "spec.schedulingGates: Forbidden: only deletion is allowed")
+    free = ("schedulingGates", "nodeSelector", "affinity", "nodeName", "tolerations")
+    if {key: after.get(key) for key in {*before, *after} if key not in free} != {
+        key: before.get(key) for key in {*before, *after} if key not in free
+    }:
+        raise Refused(422, "spec: Forbidden: pod updates may not change fields other than ...")
+    narrowing = [
+        {key: spec.get(key) or {} for key in ("nodeSelector", "affinity")} for spec in (before, after)
+    ]
+    if narrowing[0] == narrowing[1]:
+        return
+    if not gates[0] or not knows_gates:
+        raise Refused(422, "spec: Forbidden: pod updates may not change fields other than ...")
+    selectors = [each["nodeSelector"] for each in narrowing]
+    if not selectors[0].items() <= selectors[1].items():
+        raise Refused(422, "spec.nodeSelector: Invalid value: only additions are allowed")
+    others = [
+        {key: value for key, value in each["affinity"].items() if key != "nodeAffinity"} for each in narrowing
+    ]
+    if others[0] != others[1]:
+        raise Refused(422, "spec.affinity: Forbidden: only nodeAffinity may change")
+    old, new = (_required_terms(each["affinity"]) for each in narrowing)
+    if old and len(old) != len(new):
+        raise Refused(422, "nodeSelectorTerms: no additions/deletions to non-empty list are allowed")
+    for was, is_now in zip(old, new, strict=False):
+        _check_narrower(was, is_now)
+
+
+def _required_terms(affinity: Object) -> list[Object]:
+    return list(((affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}).get("nodeSelectorTerms") or ())
+
+
+def _check_narrower(was: Object, is_now: Object) -> None:
+    """Requirements of a term may be added behind those that there are; an empty term stays empty."""
+    for key in ("matchExpressions", "matchFields"):
+        old, new = was.get(key) or [], is_now.get(key) or []
+        was_empty = not (was.get("matchExpressions") or was.get("matchFields"))
+        if new[: len(old)] != old or (was_empty and new):
+            raise Refused(422, "nodeSelectorTerms: only additions are allowed")
 
 
 def stamp() -> str:
@@ -469,6 +533,22 @@ def a_pod(name: str, node: str, gpus: int = 1, namespace: str = "others") -> Obj
         {"manager": "kubelet", "operation": "Update", "fieldsV1": {f"f:{number}": {} for number in range(25)}}
     ]
     return {"metadata": {**metadata, "managedFields": fields}, "spec": spec, "status": status}
+
+
+def a_gated_pod(
+    name: str, gpus: int = 1, owner: Object | None = None, namespace: str = "team-a", **spec: Any
+) -> Object:
+    """A pod of somebody else behind our gate. owner: a Job, as `batch/v1` has it."""
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
+    container = {"name": "main", "image": "registry.example/train:1", "resources": resources if gpus else {}}
+    metadata: Object = {"name": name, "namespace": namespace, "creationTimestamp": stamp(), "labels": {}}
+    if owner is not None:
+        controller = {"kind": owner["kind"], "name": owner["metadata"]["name"], "controller": True}
+        metadata["ownerReferences"] = [
+            {**controller, "apiVersion": owner["apiVersion"], "uid": owner["metadata"]["uid"]}
+        ]
+    gated = {"schedulingGates": [{"name": "stretto.dev/gate"}], "containers": [container]}
+    return {"metadata": metadata, "spec": {**gated, **spec}, "status": {"phase": "Pending"}}
 
 
 def fill(server: MemoryServer, nodes: int, pods: int) -> None:

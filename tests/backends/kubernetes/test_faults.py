@@ -242,11 +242,11 @@ async def test_pods_of_others_count_from_when_they_are_bound_until_they_are_over
         await until(lambda: backend.pod_informer.items)
         assert await others() == [0, 0]
         server.change("pods", "theirs", {"spec": {"nodeName": "k1"}}, "others")
-        await until(lambda: backend.foreign["k1"])
+        await until(lambda: backend.foreign.by_node["k1"])
         assert await others() == [0, 2]
         server.change("pods", "theirs", {"metadata": {"deletionTimestamp": "2026-11-20T10:00:00Z"}}, "others")
         server.change("pods", "theirs", {"status": {"phase": "Succeeded"}}, "others")
-        await until(lambda: not backend.foreign["k1"])
+        await until(lambda: not backend.foreign.by_node["k1"])
         assert await others() == [0, 0]
 
 
@@ -281,6 +281,6 @@ async def test_two_services_leave_each_other_alone(tmp_path: Path) -> None:
         }
         spec = json.loads(json.dumps(pod["spec"])) | {"nodeName": "k1"}
         server.put("pods", {"metadata": metadata, "spec": spec, "status": pod["status"]})
-        await until(lambda: backend.foreign["k1"])
+        await until(lambda: backend.foreign.by_node["k1"])
         assert [state.node for state in await backend.workers()] == ["k0"]
         assert [node.others for node in await backend.nodes()] == [0, 2]

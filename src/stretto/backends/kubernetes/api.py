@@ -279,6 +279,19 @@ class Api:
         return True
 
 
+class suppress_refusal:  # noqa: N801  (reads like contextlib.suppress)
+    """Nothing, where the API server refuses with one of these codes."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = codes
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> bool:
+        return isinstance(failure, Refusal) and failure.code in self.codes
+
+
 def refusal_of(code: int, content: bytes) -> Exception:
     """What an answer with an error says."""
     try:

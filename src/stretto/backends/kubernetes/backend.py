@@ -9,15 +9,24 @@ import json
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stretto.agent.requests import WORKER_ID
-from stretto.backends.kubernetes import inventory, lent_nodes, manifests, pods
-from stretto.backends.kubernetes.api import NODES, PODS, Api, Refusal, configuration, namespace_of
+from stretto.backends.kubernetes import gated_pods, inventory, lent_nodes, manifests, pods
+from stretto.backends.kubernetes.api import (
+    NODES,
+    PODS,
+    Api,
+    Refusal,
+    configuration,
+    namespace_of,
+    suppress_refusal,
+)
+from stretto.backends.kubernetes.foreign_pods import ForeignPods
+from stretto.backends.kubernetes.gated_pods import GateLifter
 from stretto.backends.kubernetes.informer import Informer
 from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.lease import LeaderLease
@@ -81,7 +90,8 @@ class KubernetesBackend:
         self.wishes: tuple[NodeRequest, ...] | None = None  # None: this service has not asked yet
         self.began_s = time.monotonic()
         self.gone: dict[str, Node] = {}  # machines that were listed, and are no more
-        self.foreign: dict[str, dict[str, Pod]] = defaultdict(dict)  # by node, by uid
+        self.foreign = ForeignPods()
+        self.lifter = GateLifter(api, service, lambda *key: self.pod_informer.items.get(key))
         self.ours: dict[str, Pod] = {}  # by the worker's id
         self.let_go: set[str] = set()  # uids of forgotten pods, until they are gone
         self.vanished: dict[str, WorkerState] = {}  # whose pods somebody took away, finalizer and all
@@ -139,8 +149,10 @@ class KubernetesBackend:
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         pod = after if after is not None else before
         assert pod is not None
-        if pod.metadata.labels.get(manifests.SERVICE) != self.service:
-            self._count_foreign(pod, is_there=after is not None)
+        is_placed = self.lifter.is_placed(pod)
+        if pod.metadata.labels.get(manifests.SERVICE) != self.service and not is_placed:
+            if self.foreign.put(pod, is_there=after is not None):
+                self.poll.notify()
             return
         if manifests.PLACEHOLDER in pod.metadata.labels:
             self.placeholders.change(before, after)
@@ -148,40 +160,25 @@ class KubernetesBackend:
         if pod.metadata.uid in self.let_go:  # a watch tells late what `forget` has done
             if after is None:
                 self.let_go.discard(pod.metadata.uid)
+                self.lifter.drop(pod)
             return
         worker_id = pods.worker_id(pod)
         if after is not None:
             self.slots.adopt(self._meant_for(after), pods.machine_of(after))
             self.ours[worker_id] = after
             self.vanished.pop(worker_id, None)
-            self._follow_log(worker_id, after)
+            if not is_placed:
+                self._follow_log(worker_id, after)
         elif worker_id in self.ours:
-            # Only `forget` takes finalizers off; what somebody else took away has run, as far as we know.
             last = self._state(self.ours.pop(worker_id))
             if last.holds_gpus:
-                why = "its pod was taken away, finalizer and all"
-                self.vanished[worker_id] = WorkerState(
-                    last.id, last.node, last.gpus, "ended", pods.LOST_STATUS, 9, job=last.job, why=why
-                )
+                self.vanished[worker_id] = gated_pods.vanished(last) if is_placed else pods.vanished(last)
             self.logs.finish(worker_id)
+            self.lifter.drop(pod)
         self.waits_since_s.setdefault(pod.metadata.uid, time.monotonic())
         if after is None:
             self.waits_since_s.pop(pod.metadata.uid, None)
         self.poll.notify()
-
-    def _count_foreign(self, pod: Pod, is_there: bool) -> None:
-        """Other people's pods hold what they ask for, from the moment they are bound."""
-        node = pod.spec.nodeName
-        if not node:
-            return
-        over = pod.status.phase in ("Succeeded", "Failed")
-        holds = is_there and not over and _asks_for_gpus(pod)
-        if holds != (pod.metadata.uid in self.foreign[node]):
-            if holds:
-                self.foreign[node][pod.metadata.uid] = pod
-            else:
-                del self.foreign[node][pod.metadata.uid]
-            self.poll.notify()
 
     def _gpus(self, node: Node) -> Gpus:
         resources = (self.options.gpu_resource,) if self.options.gpu_resource else inventory.GPU_RESOURCES
@@ -213,9 +210,7 @@ class KubernetesBackend:
 
     def _machine_state(self, name: str, node: Node) -> NodeState:
         gpus = self._gpus(node)
-        others = sum(
-            inventory.gpus_requested(pod, gpus.resource) for pod in self.foreign.get(name, {}).values()
-        )
+        others = self.foreign.gpus_on(name, gpus.resource)
         tolerations = manifests.tolerations_for(self.options, gpus.resource)
         state = inventory.node_state(node, gpus, others, tolerations, gone=name in self.gone)
         if self.node_informer.is_stale and state.up:
@@ -238,7 +233,8 @@ class KubernetesBackend:
             is_up, is_dead = shown is not None and shown.up, shown is not None and shown.dead
         is_meant = machine in ("", pods.machine_of(pod))
         name = self._meant_for(pod) if is_meant else self.slots.name_of(machine)
-        return pods.state_of(pod, name, is_up, is_dead)
+        state_of = gated_pods.state_of if self.lifter.is_placed(pod) else pods.state_of
+        return state_of(pod, name, is_up, is_dead)
 
     def _meant_for(self, pod: Pod) -> str:
         return pod.metadata.annotations.get(manifests.NODE, "")
@@ -257,7 +253,9 @@ class KubernetesBackend:
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InputError for a job that this cluster can never take."""
-        if not (spec.kubernetes.get("image") or self.options.image):
+        if gated_pods.references_in(spec.kubernetes):
+            gated_pods.check(spec, self.options.gate)
+        elif not (spec.kubernetes.get("image") or self.options.image):
             raise InputError(
                 "kubernetes.image: expected the image that the job runs in, or --image for all of them"
             )
@@ -288,6 +286,8 @@ class KubernetesBackend:
         if self.logs.knows(worker.id) and self.logs.is_complete(worker.id):
             raise IdUsed(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
         gpus = self._place(worker)
+        if gated_pods.references_in(manifests.wanted_of(worker)):
+            return await self._lift(worker, gpus)
         if not manifests.image_of(worker, self.options):
             raise StartRefused(f"worker {worker.id}: no image: kubernetes.image in its file, or --image")
         namespace = manifests.namespace_for(worker, self.options, self.namespace)
@@ -309,6 +309,16 @@ class KubernetesBackend:
         except Refusal as refusal:
             why = f"worker {worker.id}: the API server refuses its pod: {refusal}"
             raise (NotNow(why) if refusal.is_for_later else StartRefused(why)) from None
+        self.pod_informer.put(pod)
+        return self._state(self.ours.get(worker.id, pod))
+
+    async def _lift(self, worker: WorkerStart, gpus: Gpus) -> WorkerState:
+        """Place a pod of other people, instead of creating one."""
+        if not self.options.gate:
+            raise NotNow(f"worker {worker.id}: pods of others are placed with --set backend.gate=true only")
+        node = self.node_informer.items["", self.slots.machine_of(worker.node)]
+        pod = await self.lifter.lift(worker, node, gpus)
+        self.logs.begin(worker.id, gated_pods.where_its_log_is(pod))
         self.pod_informer.put(pod)
         return self._state(self.ours.get(worker.id, pod))
 
@@ -379,8 +389,8 @@ class KubernetesBackend:
         """Delete the pod, with a grace."""
         await self.lease.admit()
         pod = self._pod(worker_id)
-        if pod is None or not self._state(pod).holds_gpus:
-            return
+        if pod is None or not self._state(pod).holds_gpus or self.lifter.is_placed(pod):
+            return  # what other people own ends when they say so
         # The order says that it was we who asked, and reaches a supervisor whose kubelet is still busy with
         # a longer grace. The deletion is what keeps the promise.
         await self._order(worker_id, {"stop": grace_s})
@@ -390,7 +400,7 @@ class KubernetesBackend:
         """Have the supervisor send a signal: it finds it in an annotation that its kubelet shows it."""
         await self.lease.admit()
         pod = self._pod(worker_id)
-        if pod is not None and self._state(pod).holds_gpus:
+        if pod is not None and self._state(pod).holds_gpus and not self.lifter.is_placed(pod):
             await self._order(worker_id, {"signal": int(signal)})
 
     async def _order(self, worker_id: str, order: dict[str, Any]) -> None:
@@ -427,6 +437,12 @@ class KubernetesBackend:
         if pod is None or self._state(pod).holds_gpus:
             return
         metadata = pod.metadata
+        if self.lifter.is_placed(pod):
+            self.let_go.add(metadata.uid)  # the pod stays, as its owner likes
+            self.ours.pop(worker_id, None)
+            self.logs.finish(worker_id)
+            self.poll.notify()
+            return
         await self.logs.catch_up(worker_id)  # the log goes with the pod
         with suppress_refusal(404):
             patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
@@ -523,6 +539,8 @@ class KubernetesBackend:
         patience_s = HOPELESS_S if trouble and trouble.is_hopeless else self.options.pending_s
         if state.phase != "starting" or pod.metadata.deletionTimestamp or waited_s < patience_s:
             return
+        if self.lifter.is_placed(pod):
+            return  # it waits for its node, and cannot be gated again
         await self.lease.admit()
         ending = json.dumps(pods.withdrawal(trouble, waited_s))
         await self._annotate(pod, {manifests.WITHDRAWN: ending})
@@ -539,28 +557,8 @@ class KubernetesBackend:
         await self.api.close()
 
 
-class suppress_refusal:  # noqa: N801  (reads like contextlib.suppress)
-    """Nothing, where the API server refuses with one of these codes."""
-
-    def __init__(self, *codes: int) -> None:
-        self.codes = codes
-
-    def __enter__(self) -> None:
-        """Nothing is to be done before."""
-
-    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> bool:
-        return isinstance(failure, Refusal) and failure.code in self.codes
-
-
 def _path(pod: Pod) -> str:
     return PODS.path(pod.metadata.namespace, pod.metadata.name)
-
-
-def _asks_for_gpus(pod: Pod) -> bool:
-    containers = [*pod.spec.containers, *pod.spec.initContainers]
-    return any(
-        "/" in name for each in containers for name in {**each.resources.requests, **each.resources.limits}
-    )
 
 
 async def open_kubernetes(

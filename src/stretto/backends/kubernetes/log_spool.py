@@ -72,9 +72,12 @@ class LogSpool:
         """Whether there is a log of this worker."""
         return self.path(worker_id).exists()
 
-    def begin(self, worker_id: str) -> None:
-        """There is a log from now on, though nothing is written yet."""
+    def begin(self, worker_id: str, words: str = "") -> None:
+        """There is a log from now on, though nothing is written yet. words: a first line of our own."""
+        is_new = not self.knows(worker_id)
         self.path(worker_id).touch(mode=0o600)
+        if is_new and words:
+            self.path(worker_id).write_text(f"{words}\n", encoding="utf-8")
         self.by_job[job_of(worker_id)].add(self.path(worker_id))
 
     def finish(self, worker_id: str, words: str = "") -> None:

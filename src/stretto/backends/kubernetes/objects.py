@@ -110,6 +110,12 @@ class Container(msgspec.Struct):
     resources: Resources = field(default_factory=Resources)
 
 
+class SchedulingGate(msgspec.Struct):
+    """What keeps kube-scheduler from looking at a pod."""
+
+    name: str = ""
+
+
 class PodSpec(msgspec.Struct):
     """What is wanted of a pod."""
 

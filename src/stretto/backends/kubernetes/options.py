@@ -48,6 +48,7 @@ class KubernetesOptions:
     grow: tuple[str, ...] = option((), cli="--grow")  # TYPE:GPUS:NODES[:LABEL=VALUE,…] that may come
     placeholder_priority_class: str = option("")  # of pods that only ask for nodes; "": the default
     placeholder_image: str = option("registry.k8s.io/pause:3.10")
+    gate: bool = option(default=False)  # pods of other people are placed, where the operator finds them gated
     python: str = option("python3")  # of the image, which runs the supervisor
     pending_s: float = option(
         60.0, at_least=1.0

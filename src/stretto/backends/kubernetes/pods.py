@@ -99,6 +99,12 @@ def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> Wor
     return WorkerState(**facts, phase="starting", why=trouble.why if trouble else "")
 
 
+def vanished(last: WorkerState) -> WorkerState:
+    """A worker whose pod is gone: only `forget` takes finalizers off. It has run, as far as we know."""
+    why = "its pod was taken away, finalizer and all"
+    return WorkerState(last.id, last.node, last.gpus, "ended", LOST_STATUS, 9, job=last.job, why=why)
+
+
 def container_of(pod: Pod) -> ContainerStatus | None:
     """The container that is the worker; others are its owner's."""
     return next((each for each in pod.status.containerStatuses if each.name == manifests.CONTAINER), None)
