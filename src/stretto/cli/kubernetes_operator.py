@@ -1,15 +1,19 @@
 """`stretto operator`: `ElasticJob` resources of a Kubernetes cluster as jobs of a service."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stretto.cli.printing import say
 from stretto.cli.service import Token, Url
+
+if TYPE_CHECKING:
+    from stretto.backends.kubernetes.api import Api
 
 
 def operator(
@@ -28,6 +32,14 @@ def operator(
         bool,
         typer.Option("--print-crd", help="Print the CustomResourceDefinition for `kubectl apply -f -`."),
     ] = False,
+    gate: Annotated[
+        bool,
+        typer.Option(
+            "--gate",
+            help="Follow other people's pods instead, which wait behind the scheduling gate "
+            "`stretto.dev/gate` in namespaces with the label `stretto.dev/gate=true`.",
+        ),
+    ] = False,
     url: Url = "",
     token: Token = "",
 ) -> None:
@@ -43,36 +55,62 @@ def operator(
         return
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s")
     logging.getLogger("stretto").setLevel(logging.INFO)
-    asyncio.run(_operate(kubeconfig, kube_context, namespace, url, token))
+    if gate and namespace:
+        raise InputError(f"--namespace {namespace}: expected none with --gate, which goes by labels")
+    asyncio.run(_operate(kubeconfig, kube_context, namespace, gate, url, token))
 
 
-async def _operate(kubeconfig: str, context: str, namespace: str, url: str, token: str) -> None:
-    """Follow resources until a signal comes."""
-    from stretto.backends.kubernetes.api import Api, Refusal, configuration
+async def _operate(kubeconfig: str, context: str, namespace: str, gate: bool, url: str, token: str) -> None:
+    """Follow resources, or gated pods, until a signal comes."""
+    from stretto.backends.kubernetes.api import Api, configuration
     from stretto.backends.protocol import BackendUnreachable
     from stretto.client import Client
     from stretto.kubernetes_operator.controller import Operator
-    from stretto.kubernetes_operator.elastic_job import ELASTIC_JOBS
+    from stretto.kubernetes_operator.follower import Follower
+    from stretto.kubernetes_operator.gate_controller import GateOperator
     from stretto.model import InputError
 
     api = Api(configuration(kubeconfig, context))
     try:
+        await (_check_gates(api) if gate else _check_resources(api, namespace))
+        client = Client(url, token, say=say)
+        follower: Follower = GateOperator(api, client) if gate else Operator(api, client, namespace)
+        running = asyncio.ensure_future(follower.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+        what = "gated pods" if gate else f"ElasticJob resources of {namespace or 'all namespaces'}"
+        say(f"following {what} at {api.server}")
+        with contextlib.suppress(asyncio.CancelledError):  # a signal came
+            await running
+    except BackendUnreachable as failure:
+        raise InputError(str(failure)) from None
+    finally:
+        await api.close()
+
+
+async def _check_resources(api: "Api", namespace: str) -> None:
+    """Raise InputError where the cluster has no such resources, or does not show them."""
+    from stretto.backends.kubernetes.api import Refusal
+    from stretto.kubernetes_operator.elastic_job import ELASTIC_JOBS
+    from stretto.model import InputError
+
+    try:
         await api.call("GET", ELASTIC_JOBS.path(namespace), params={"limit": 1})
     except Refusal as refusal:
-        await api.close()
         hint = "; `stretto operator --print-crd | kubectl apply -f -` defines them"
         hint = hint if refusal.code == 404 else ""
         raise InputError(f"ElasticJob resources at {api.server}: {refusal}{hint}") from None
-    except BackendUnreachable as failure:
-        await api.close()
-        raise InputError(str(failure)) from None
-    running = asyncio.ensure_future(Operator(api, Client(url, token, say=say), namespace).run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-    say(f"following ElasticJob resources of {namespace or 'all namespaces'} at {api.server}")
-    try:
-        await running
-    except asyncio.CancelledError:  # a signal came
-        pass
-    finally:
-        await api.close()
+
+
+async def _check_gates(api: "Api") -> None:
+    """Raise InputError where the cluster keeps no scheduling gates, or does not show pods and nodes."""
+    from stretto.backends.kubernetes.api import NODES, PODS, Refusal
+    from stretto.kubernetes_operator.gate_controller import NAMESPACES, check_version
+    from stretto.model import InputError
+
+    check_version(api.server, await api.version())
+    for kind in (PODS, NODES, NAMESPACES):
+        try:
+            await api.call("GET", kind.path(), params={"limit": 1})
+        except Refusal as refusal:
+            raise InputError(f"--gate: {kind.plural} at {api.server}: {refusal}") from None

@@ -6,18 +6,12 @@ change of its spec is carried out once; what people change by other ways is show
 
 import asyncio
 import contextlib
-import json
 import logging
-import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
-
-import httpx
 
 from stretto.backends.kubernetes.api import Api, Refusal
 from stretto.backends.kubernetes.informer import Informer, Key, key_of
-from stretto.backends.protocol import BackendUnreachable
 from stretto.client import Client, ServiceError
 from stretto.client.client import Refused
 from stretto.jobfile.parts import MOST_GPUS
@@ -32,13 +26,11 @@ from stretto.kubernetes_operator.elastic_job import (
     digest_of,
     job_file_of,
 )
+from stretto.kubernetes_operator.events import Involved, now, write_event
+from stretto.kubernetes_operator.follower import Follower
 from stretto.kubernetes_operator.status import ENDED, Finding, camel, status_of
 from stretto.model.errors import InputError, KeyTaken
 
-RETRY_S = 2.0  # after a failure of the service or of the API server; chosen
-REFRESH_S = 20.0  # between looks at reasons, which change without an event; chosen
-ANSWER_S, SILENCE_S = 15.0, 60.0  # of the service, which says something on its stream every 15 s; chosen
-AT_ONCE = 8  # resources that are reconciled side by side; chosen
 SPEC_NOT_KNOWN = "unknown"  # in place of a digest: no resource has it
 LOST = "LOST"  # instead of a state: the service does not know a job that had not ended
 WARNINGS = frozenset({"FAILED", "TIMEOUT", "NODE_FAIL", "REFUSED", LOST})
@@ -46,29 +38,18 @@ WARNINGS = frozenset({"FAILED", "TIMEOUT", "NODE_FAIL", "REFUSED", LOST})
 log = logging.getLogger(__name__)
 
 
-class Operator:
+class Operator(Follower):
     """Follows the resources of a namespace, or of all (""), on behalf of one service."""
 
     def __init__(self, api: Api, service: Client, namespace: str = "") -> None:
         """service: a connection, which is closed at the end."""
-        self.api, self.service = api, service
+        super().__init__(service)
+        self.api = api
         self.informer: Informer[ElasticJob] = Informer(api, ELASTIC_JOBS, namespace, self._changed)
-        self._due: dict[Key, None] = {}  # resources to look at, the oldest first
-        self._wakes = asyncio.Event()
-        self._of_job: dict[str, Key] = {}  # by the job's id
-        self._under_way: set[Key] = set()
 
-    async def run(self) -> None:
-        """Reconcile until cancelled. Raises InputError where the service refuses the token."""
-        await asyncio.to_thread(lambda: list(self.service.queues()))  # a wrong token is said at once
-        try:
-            async with asyncio.TaskGroup() as group:
-                for follow in (self.informer.follow(), self._heed_events(), self._refresh()):
-                    group.create_task(follow)
-                for _ in range(AT_ONCE):
-                    group.create_task(self._work())
-        finally:
-            self.service.http.close()
+    def follow(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Follow the resources."""
+        return [self.informer.follow()]
 
     # ── what there is to do ───────────────────────────────────────────────────────────────────────
 
@@ -77,73 +58,19 @@ class Operator:
         resource = after if after is not None else before
         assert resource is not None
         if after is None:
-            self._of_job.pop(str(resource.status.get("job", "")), None)
+            self.of_job.pop(str(resource.status.get("job", "")), None)
             return
         if job := after.status.get("job"):
-            self._of_job[str(job)] = key_of(after)
+            self.of_job[str(job)] = key_of(after)
         is_seen = after.metadata.generation == after.status.get("observedGeneration")
         if before is None or not is_seen or after.metadata.deletionTimestamp:
-            self._look_at(key_of(after))
+            self.look_at(key_of(after))
 
-    def _look_at(self, key: Key) -> None:
-        self._due[key] = None
-        self._wakes.set()
-
-    async def _heed_events(self) -> None:
-        """Look at resources whose jobs have changed; after an outage of the service at all of them."""
-        url, headers = self.service.url, self.service.http.headers
-        limit, follow = httpx.Timeout(ANSWER_S, read=SILENCE_S), {"after": "-1", "follow": "true"}
-        asking: dict[str, Any] = {"base_url": url, "headers": headers, "verify": self.service.verify}
-        while True:
-            try:
-                async with (
-                    httpx.AsyncClient(**asking, timeout=limit, trust_env=False) as http,
-                    http.stream("GET", "/api/v1/events", params=follow) as answer,
-                ):
-                    answer.raise_for_status()
-                    self._look_at_all()
-                    async for line in answer.aiter_lines():
-                        if line.startswith("data: "):
-                            self._look_at_jobs(json.loads(line.removeprefix("data: ")))
-            except httpx.HTTPError as failure:
-                log.info("events of %s: %s", url, failure)
-            await asyncio.sleep(RETRY_S)
-
-    def _look_at_jobs(self, event: Mapping[str, Any]) -> None:
-        """Look at the resources of the jobs that an event is about."""
-        for each in (event, *(event.get("actions") or ())):
-            if key := self._of_job.get(str(each.get("job", ""))):
-                self._look_at(key)
-
-    def _look_at_all(self) -> None:
+    def look_at_all(self) -> None:
+        """Look at every resource whose job has not ended."""
         for key, resource in list(self.informer.items.items()):
             if resource.status.get("state") not in ENDED or resource.metadata.deletionTimestamp:
-                self._look_at(key)
-
-    async def _refresh(self) -> None:
-        """Look at every resource whose job has not ended, now and then."""
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            self._look_at_all()
-
-    async def _work(self) -> None:
-        """Reconcile what is due, one resource after the other."""
-        while True:
-            key = next((key for key in self._due if key not in self._under_way), None)
-            if key is None:
-                self._wakes.clear()
-                await self._wakes.wait()
-                continue
-            del self._due[key]
-            self._under_way.add(key)
-            try:
-                await self.reconcile(key)
-            except (BackendUnreachable, Refusal, ServiceError) as failure:
-                log.info("%s/%s: %s; tried again", *key, failure)
-                asyncio.get_running_loop().call_later(RETRY_S, self._look_at, key)
-            finally:
-                self._under_way.discard(key)
-                self._wakes.set()
+                self.look_at(key)
 
     # ── one resource ──────────────────────────────────────────────────────────────────────────────
 
@@ -160,7 +87,7 @@ class Operator:
             resource = await self._set_finalizers(resource, [*resource.metadata.finalizers, FINALIZER])
         finding = await self._found(resource)
         if finding.job is not None:
-            self._of_job[str(finding.job["id"])] = key
+            self.of_job[str(finding.job["id"])] = key
         await self._show(resource, finding)
 
     async def _found(self, resource: ElasticJob) -> Finding:
@@ -240,7 +167,7 @@ class Operator:
                 pass
         job = await self._described(str(job_id)) if job_id else None
         if job is not None and job["ended_s"] is None:
-            self._of_job[str(job["id"])] = key_of(resource)
+            self.of_job[str(job["id"])] = key_of(resource)
             if job["state"] != "PREEMPTING" or resource.status.get("state") != "PREEMPTING":
                 with contextlib.suppress(InputError):  # it has just ended
                     await asyncio.to_thread(self.service.change, str(job["id"]), "cancel")
@@ -268,8 +195,7 @@ class Operator:
 
     async def _show(self, resource: ElasticJob, finding: Finding) -> None:
         """Write the status, where it is new, and tell of a new state."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = status_of(resource, finding, now)
+        status = status_of(resource, finding, now())
         if status == resource.status:
             return
         metadata = resource.metadata
@@ -280,36 +206,16 @@ class Operator:
         )
         self.informer.put(self.api.decode(content, ElasticJob))
         if status["state"] != resource.status.get("state"):
-            await self._tell(resource, status, now)
+            await self._tell(resource, status)
 
-    async def _tell(self, resource: ElasticJob, status: Mapping[str, Any], now: str) -> None:
-        """Write an Event, as `kubectl describe` shows it; without the right to write any, there is none."""
+    async def _tell(self, resource: ElasticJob, status: Mapping[str, Any]) -> None:
+        """Write an Event of a new state."""
         metadata, state = resource.metadata, status["state"]
         gpus = f"{status['gpus']} GPUs of {status.get('gpuType', 'any type')} on {', '.join(status['nodes'])}"
         words = status.get("message") or (gpus if status["gpus"] else camel(state))
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{metadata.name}.{time.time_ns():x}", "namespace": metadata.namespace},
-            "involvedObject": {
-                "apiVersion": f"{GROUP}/{VERSION}",
-                "kind": KIND,
-                "name": metadata.name,
-                "namespace": metadata.namespace,
-                "uid": metadata.uid,
-            },
-            "reason": camel(state),
-            "message": f"job {status['job']}: {words}" if status.get("job") else words,
-            "type": "Warning" if state in WARNINGS else "Normal",
-            "source": {"component": "stretto"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        try:
-            await self.api.call("POST", f"api/v1/namespaces/{metadata.namespace}/events", event)
-        except Refusal as refusal:
-            log.info("%s/%s: no event: %s", metadata.namespace, metadata.name, refusal)
+        message = f"job {status['job']}: {words}" if status.get("job") else words
+        about = Involved(f"{GROUP}/{VERSION}", KIND, metadata.namespace, metadata.name, metadata.uid)
+        await write_event(self.api, about, camel(state), message, state in WARNINGS)
 
 
 def _condition(resource: ElasticJob, kind: str, status: str) -> Mapping[str, Any] | None:

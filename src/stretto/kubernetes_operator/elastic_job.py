@@ -7,6 +7,7 @@ from typing import Any
 
 from stretto.backends.kubernetes.api import Kind
 from stretto.backends.kubernetes.objects import Object
+from stretto.jobfile.kubernetes_section import GATED_PODS
 from stretto.jobfile.parts import wrong
 from stretto.model.errors import InputError
 
@@ -54,6 +55,8 @@ def job_file_of(resource: ElasticJob) -> str:
         raise wrong("spec.kubernetes", "an object", section)
     if section.get("namespace", metadata.namespace) != metadata.namespace:
         raise wrong("spec.kubernetes.namespace", metadata.namespace, section["namespace"])
+    if GATED_PODS in section:
+        raise InputError(f"spec.kubernetes.{GATED_PODS}: expected none, since the operator alone writes it")
     entries["kubernetes"] = {**section, "namespace": metadata.namespace}
     return json.dumps(entries)
 

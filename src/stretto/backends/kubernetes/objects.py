@@ -15,6 +15,7 @@ from msgspec import field
 class OwnerReference(msgspec.Struct):
     """The object that an object belongs to."""
 
+    apiVersion: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
