@@ -14,8 +14,8 @@ from tests.service.running import Running
 
 from stretto.backends.kubernetes.api import Api, configuration
 from stretto.backends.kubernetes.gated_pods import OF_JOB
-from stretto.kubernetes_operator import gate_controller
-from stretto.kubernetes_operator.gate_controller import LABEL, QUEUE, GateOperator
+from stretto.kubernetes_operator import gated_pods_controller
+from stretto.kubernetes_operator.gated_pods_controller import LABEL, QUEUE, GateOperator
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -394,7 +394,7 @@ async def test_an_owner_that_is_deleted_while_it_runs_gives_its_gpus_back(tmp_pa
 async def test_jobs_whose_pods_went_while_no_operator_ran_are_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_controller, "STRAY_S", 0.5)
+    monkeypatch.setattr(gated_pods_controller, "STRAY_S", 0.5)
     async with cluster(tmp_path) as made:
         made.server.put("pods", a_pod("theirs", "k1", gpus=2))
         made.job("train", 4)

@@ -67,7 +67,7 @@ async def _operate(kubeconfig: str, context: str, namespace: str, gate: bool, ur
     from stretto.client import Client
     from stretto.kubernetes_operator.controller import Operator
     from stretto.kubernetes_operator.follower import Follower
-    from stretto.kubernetes_operator.gate_controller import GateOperator
+    from stretto.kubernetes_operator.gated_pods_controller import GateOperator
     from stretto.model import InputError
 
     api = Api(configuration(kubeconfig, context))
@@ -105,7 +105,7 @@ async def _check_resources(api: "Api", namespace: str) -> None:
 async def _check_gates(api: "Api") -> None:
     """Raise InputError where the cluster keeps no scheduling gates, or does not show pods and nodes."""
     from stretto.backends.kubernetes.api import NODES, PODS, Refusal
-    from stretto.kubernetes_operator.gate_controller import NAMESPACES, check_version
+    from stretto.kubernetes_operator.gated_pods_controller import NAMESPACES, check_version
     from stretto.model import InputError
 
     check_version(api.server, await api.version())

@@ -1,8 +1,9 @@
 """Pods of other people that wait behind our scheduling gate, until a job of ours has nodes for them.
 
-They exist before they are placed, and belong to a Job, a TrainJob or nobody. So nothing is created here and
-nothing deleted. A start is one patch: it names the node as a required affinity, marks the pod as ours, and
-takes the gate off. kube-scheduler binds. From the mark on a pod counts as a worker of ours, never as foreign.
+They exist before they are placed, and belong to a Job, a TrainJob or to no owner. So nothing is created here
+and nothing deleted. A start is one patch: it names the node as a required affinity, marks the pod as ours,
+and takes the gate off. kube-scheduler binds. From the mark on a pod counts as a worker of ours, never as
+foreign.
 
 The API server allows a gated pod to be narrowed only: existing terms of its affinity stay as they are.
 """
@@ -137,8 +138,8 @@ def _whole(text: str | None) -> int | None:
 def state_of(pod: Pod, node: str, is_up: bool, is_dead: bool) -> WorkerState:
     """A worker that is other people's pod, by the phase of that pod. node: where it is or is to be.
 
-    It has status 0 or 1 and no other: what its containers end with means nothing to us, and a job of ours
-    is never tried again with pods that have run.
+    It has status 0 or 1 and no other, whatever its containers end with. Other statuses would have the job
+    tried again, and pods that have run do not run once more.
     """
     facts: dict[str, Any] = {
         "id": pods.worker_id(pod),
@@ -167,7 +168,7 @@ def state_of(pod: Pod, node: str, is_up: bool, is_dead: bool) -> WorkerState:
 
 
 def vanished(last: WorkerState) -> WorkerState:
-    """A worker whose pod is gone, as when its owner was deleted; how it ended nobody has seen."""
+    """A worker whose pod is gone, as when its owner was deleted: how it ended was not seen."""
     why = "its pod was deleted before its end was seen"
     return WorkerState(last.id, last.node, last.gpus, "ended", FAILED, job=last.job, why=why)
 
