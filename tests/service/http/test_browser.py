@@ -1,75 +1,14 @@
 """The dashboard in a real browser: every page has its data, changes by itself, and fits its window."""
 
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.service.http.chromium import JOB, PATIENCE_MS, fits
 from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-QUIET = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-]
-PATIENCE_MS = 120_000  # for what takes a second on a quiet machine
-WIDTHS = (360, 1024, 2560)
-JOB = "{name: NAME, model: resnet18, run: 'true', elastic: {min: 1, max: 8}}"
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
-    service = Running(
-        tmp_path_factory.mktemp("dashboard"),
-        *("--backend", "emulated", "--cluster", "sia-hetero-64", "--policy", "sia"),
-    )
-    try:
-        service.begin()
-        with service.client() as client:
-            for number in range(6):
-                client.submit(JOB.replace("NAME", f"train-{number}"))
-            until(lambda: client.describe("1")["gpus"] > 0, what="a job has GPUs")
-        yield service
-    finally:
-        service.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture(params=WIDTHS)
-def page(browser: Any, running: Running, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A window of one width, whose console must stay empty under the content security policy."""
-    context = browser.new_context(viewport={"width": request.param, "height": 800}, base_url=running.url)
-    context.set_default_timeout(PATIENCE_MS)
-    opened = context.new_page()
-    said: list[str] = []
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda asked: said.append(asked.url) if running.url not in asked.url else None)
-    yield opened
-    context.close()
-    assert said == []
-
-
-def fits(page: Any) -> bool:
-    """Whether nothing is wider than the window."""
-    return bool(page.locator("html").evaluate("e => e.scrollWidth <= e.clientWidth"))
 
 
 def test_the_cluster_is_shown_with_who_holds_it(page: Any) -> None:

@@ -5,10 +5,12 @@ import { call, connect, disconnect, head, link, who } from "./data.js";
 import { Cluster } from "./cluster.js";
 import { Queue } from "./queue.js";
 import { Job } from "./job.js";
+import { Timeline } from "./timeline.js";
+import { WhatIf } from "./whatif.js";
 import { People } from "./people.js";
 import { Decisions } from "./decisions.js";
 
-const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue], ["/people", "People", People], ["/decisions", "Decisions", Decisions]];
+const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue], ["/timeline", "Timeline", Timeline], ["/whatif", "What if", WhatIf], ["/people", "People", People], ["/decisions", "Decisions", Decisions]];
 
 function App() {
   const [path, setPath] = useState(location.pathname);

@@ -74,8 +74,8 @@ function Node({ node, jobs: all }) {
   ];
   return html`<li class=${`node${isShut ? " shut" : ""}`}>
     <span class="name" title=${node.why || node.address}>${node.name}</span>
-    <span class="bar" role="img" aria-label=${`${node.name}: ${shown + hidden} of ${node.gpus} GPUs in use${note ? `, ${note}` : ""}`}>
-      ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`}>${gpus}<//>`)}
+    <span class="bar" role="group" aria-label=${`${node.name}: ${shown + hidden} of ${node.gpus} GPUs in use${note ? `, ${note}` : ""}`}>
+      ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`} aria-label=${`${job?.name ?? "job"} ${id}: ${plural(gpus, "GPU")}`}>${gpus}<//>`)}
       ${hidden > 0 && html`<span class="part hidden-job" style=${{ flexGrow: hidden }} title="jobs of other users">${hidden}</span>`}
       ${node.others > 0 && html`<span class="part others" style=${{ flexGrow: node.others }} title="used outside Stretto">${node.others}</span>`}
       ${node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}

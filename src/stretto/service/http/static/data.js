@@ -11,9 +11,9 @@ export const link = signal("connecting"); // "live", "lost", "login"
 
 let source = null;
 
-/** A call of the API; throws an Error with the service's own words. */
-export async function call(method, path, body) {
-  const options = { method, headers: { accept: "application/json" } };
+/** A call of the API, which `signal` may abort; throws an Error with the service's own words. */
+export async function call(method, path, body, signal) {
+  const options = { method, signal, headers: { accept: "application/json" } };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers["content-type"] = "application/json";

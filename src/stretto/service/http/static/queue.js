@@ -1,11 +1,10 @@
 // All jobs that have not ended: which run, and why each of the others waits.
 
-import { html, useSignals, useEffect, useRef, useState, Link, State, Progress, Empty, query, setQuery } from "./view.js";
+import { html, useInSight, useSignals, useRef, Link, State, Progress, Empty, query, setQuery } from "./view.js";
 import { head, jobs, nowS, queues } from "./data.js";
 import { colour, duration, percent, plural, size } from "./format.js";
 
 const ROW = 44; // pixels: rows are of one height, so that only those in sight are drawn
-const SPARE = 12; // rows above and below
 
 const WORDS = { waiting: (job) => !job.gpus, running: (job) => job.gpus > 0 };
 
@@ -48,19 +47,7 @@ function QueueCard({ queue, isChosen }) {
 
 function Table({ rows }) {
   const body = useRef(null);
-  const [span, setSpan] = useState([0, 60]);
-  useEffect(() => {
-    const look = () => {
-      const top = body.current?.getBoundingClientRect().top ?? 0;
-      const first = Math.max(0, Math.floor(-top / ROW) - SPARE);
-      const last = Math.ceil((innerHeight - top) / ROW) + SPARE;
-      setSpan((old) => (old[0] === first && old[1] === last ? old : [first, last]));
-    };
-    look();
-    addEventListener("scroll", look, { passive: true });
-    addEventListener("resize", look);
-    return () => { removeEventListener("scroll", look); removeEventListener("resize", look); };
-  }, []);
+  const span = useInSight(body, ROW);
   const [first, last] = [Math.min(span[0], Math.max(rows.length - 1, 0)), Math.min(span[1], rows.length)];
   return html`<div class="scroll" tabindex="0" role="region" aria-label="jobs"><table class="jobs">
     <thead><tr><th scope="col">Job</th><th scope="col">State</th><th scope="col">GPUs</th><th scope="col">Type</th><th scope="col">Done</th><th scope="col">Time left</th><th scope="col" class="why">Why</th><th scope="col">User</th><th scope="col">Queue</th></tr></thead>

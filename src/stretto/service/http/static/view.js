@@ -48,6 +48,26 @@ export function usePolled(path, seconds) {
   return shown;
 }
 
+const SPARE = 12; // rows above and below those in sight
+
+/** Which rows of a long list lie in the window, so that only those are drawn: [first, last). body: of the list; height: of a row. */
+export function useInSight(body, height) {
+  const [span, setSpan] = useState([0, 60]);
+  useEffect(() => {
+    const look = () => {
+      const top = body.current?.getBoundingClientRect().top ?? 0;
+      const first = Math.max(0, Math.floor(-top / height) - SPARE);
+      const last = Math.max(first, Math.ceil((innerHeight - top) / height) + SPARE);
+      setSpan((old) => (old[0] === first && old[1] === last ? old : [first, last]));
+    };
+    look();
+    addEventListener("scroll", look, { passive: true });
+    addEventListener("resize", look);
+    return () => { removeEventListener("scroll", look); removeEventListener("resize", look); };
+  }, [height]);
+  return span;
+}
+
 // ── where we are: the path is the page, the query what of it is shown ───────────────────────────────
 
 export function go(path) {

@@ -1,0 +1,220 @@
+// Size over time: what each job has held and why that changed, and what it would hold.
+
+import { html, useInSight, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
+import { call, head, jobs, queues } from "./data.js";
+import { colour, plural } from "./format.js";
+import { WIDE, between, fanOf, line, scale, stepped, ticks } from "./shapes.js";
+import { Scrub, Tip } from "./scrub.js";
+import { Changes, reasonOf, timeOf } from "./changes.js";
+
+const HOURS = [0.25, 1, 4, 12, 24, 72, 168], AHEAD = [0, 0.5, 2, 6, 24];
+const USUAL_HOURS = 4, USUAL_AHEAD = 2;
+const AT_ONCE = 100; // jobs that are asked for together
+const FORETOLD = 60; // jobs of which futures are asked for one by one
+const LIVE_MS = 700, QUIET_MS = 10_000, PATIENT = 8; // between two looks; a look that takes long is taken less often
+const FORESEE_MS = 60_000;
+const ROW = 46, NARROW_ROW = 74; // pixels: rows are of one height
+const TALL = 30, SUM_TALL = 150;
+
+const chosen = (key, usual, choices) => {
+  const value = Number(query(key) || usual);
+  return value >= 0 && value <= choices.at(-1) && (value > 0 || choices[0] === 0) ? value : usual;
+};
+
+export function Timeline() {
+  const [now] = useSignals(head);
+  const hours = chosen("hours", USUAL_HOURS, HOURS), ahead = chosen("ahead", USUAL_AHEAD, AHEAD);
+  const [span, setSpan] = useState([0, 40]);
+  const [shown, error] = useSizes(hours, span);
+  const inSight = shown ? shown.rows.slice(span[0], Math.min(span[1], span[0] + FORETOLD)).filter(Boolean).filter((row) => row.ended_s === null).map((row) => row.id) : [];
+  const foreseen = useForecast(ahead, inSight, Boolean(shown));
+  if (error) return html`<${Empty} command="stretto list">${error}<//>`;
+  if (!now || !shown) return html`<${Empty}>Looking at what jobs have held…<//>`;
+  const at = scale(shown.from_s, shown.now_s + ahead * 3600);
+  const isFiltered = query("find") || query("queue");
+  return html`
+    <section aria-labelledby="sizes"><h2 id="sizes">Size over time <span class="quiet">${plural(shown.total, "job")}</span></h2>
+      <${Choices} hours=${hours} ahead=${ahead} />
+      <${Sum} shown=${shown} at=${at} fan=${foreseen.answer} />
+      <p class="quiet foretold" role="status">${said(ahead, foreseen)} ${foreseen.since > 0 && html`<button class="small" onClick=${foreseen.stop}>Stop</button>`}</p>
+      ${query("job") && html`<${Changes} key=${query("job")} id=${query("job")} hours=${hours} seq=${shown.now_s} />`}
+      ${shown.total ? html`<${Rows} shown=${shown} at=${at} fans=${foreseen.answer} onSpan=${setSpan} />`
+        : html`<${Empty} command=${isFiltered ? "" : "stretto submit job.yaml"}>${isFiltered ? "No job fits." : "No job was there in this time."}<//>`}
+    </section><${Tip} />`;
+}
+
+function said(ahead, { answer, error, since }) {
+  if (!ahead) return "No forecast is asked for.";
+  if (since) return `The forecast is being worked out${since > 1 ? `, ${since} s so far` : ""}…`;
+  if (error) return `There is no forecast: ${error}`;
+  return answer ? `Right of now: the middle of ${plural(answer.draws, "simulated future")} under ${answer.policy}, and where eight in ten of them lie.` : "";
+}
+
+function Choices({ hours, ahead }) {
+  const [bounds] = useSignals(queues);
+  const pick = (key) => (event) => setQuery({ [key]: event.target.value });
+  const span = (value) => (value < 1 ? `${value * 60} min` : value < 48 ? `${value} h` : `${value / 24} days`);
+  const options = (values, value) => [...new Set([...values, value])].sort((a, b) => a - b);
+  return html`<form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
+    <label class="sr" for="find">Find jobs</label>
+    <input id="find" type="search" placeholder="Name, user, queue or id" value=${query("find")} onInput=${pick("find")} />
+    ${bounds.length > 0 && html`<label>Queue <select value=${query("queue")} onChange=${pick("queue")}><option value="">all</option>${bounds.filter((each) => each.name).map((each) => html`<option value=${each.name}>${each.name}</option>`)}</select></label>`}
+    <label>Back <select value=${hours} onChange=${pick("hours")}>${options(HOURS, hours).map((each) => html`<option value=${each}>${span(each)}</option>`)}</select></label>
+    <label>Ahead <select value=${ahead} onChange=${pick("ahead")}>${options(AHEAD, ahead).map((each) => html`<option value=${each}>${each ? span(each) : "none"}</option>`)}</select></label>
+  </form>`;
+}
+
+/** What was held, asked for again as the stream says that something has happened: [{…, rows by place}, error]. */
+function useSizes(hours, span) {
+  const [shown, setShown] = useState([null, ""]);
+  const first = Math.floor(span[0] / (AT_ONCE / 2)) * (AT_ONCE / 2);
+  const path = `/api/v1/timeline?hours=${hours}&limit=${AT_ONCE}&offset=${first}&find=${encodeURIComponent(query("find"))}&queue=${encodeURIComponent(query("queue"))}`;
+  useEffect(() => {
+    const asking = new AbortController();
+    let timer = 0, seq = -1, askedMs = 0, tookMs = 0, isAsking = false;
+    const take = (answer) => setShown(([last]) => {
+      const rows = last && last.total === answer.total && last.key === path.replace(/offset=\d+/, "") ? last.rows.slice() : new Array(answer.total);
+      answer.jobs.forEach((job, index) => { rows[first + index] = job; });
+      return [{ ...answer, rows, key: path.replace(/offset=\d+/, "") }, ""];
+    });
+    const look = async () => {
+      if (isAsking || document.hidden) return;
+      const isNew = head.value?.seq !== seq, passedMs = performance.now() - askedMs;
+      if (askedMs && passedMs < (isNew ? Math.max(LIVE_MS, PATIENT * tookMs) : QUIET_MS)) return;
+      isAsking = true;
+      [seq, askedMs] = [head.value?.seq, performance.now()];
+      try {
+        take(await call("GET", path, undefined, asking.signal));
+      } catch (wrong) {
+        if (!asking.signal.aborted) setShown(([last]) => [last, last ? "" : wrong.message]);
+      }
+      tookMs = performance.now() - askedMs;
+      isAsking = false;
+    };
+    timer = setInterval(look, 250);
+    look();
+    return () => { clearInterval(timer); asking.abort(); };
+  }, [path]);
+  return shown;
+}
+
+/** Simulated futures of all jobs together, and of some one by one; they take seconds, and are asked for each minute. */
+function useForecast(ahead, ids, isReady) {
+  const [state, setState] = useState({ answer: null, error: "", since: 0 });
+  const asking = useRef(null);
+  const wanted = ids.join("&job=");
+  useEffect(() => {
+    if (!ahead || !isReady) { setState({ answer: null, error: "", since: 0 }); return undefined; }
+    let isHere = true, timer = 0, counting = 0;
+    const ask = async () => {
+      const beganMs = performance.now();
+      asking.current = new AbortController();
+      counting = setInterval(() => setState((old) => ({ ...old, since: Math.round((performance.now() - beganMs) / 1000) })), 1000);
+      let news = {};
+      try {
+        if (!document.hidden) news = { answer: await call("GET", `/api/v1/timeline/forecast?hours=${ahead}${wanted ? `&job=${wanted}` : ""}`, undefined, asking.current.signal), error: "" };
+      } catch (wrong) {
+        news = { error: asking.current.signal.aborted ? "it was stopped." : wrong.message };
+      }
+      clearInterval(counting);
+      if (!isHere) return;
+      setState((old) => ({ ...old, ...news, since: 0 }));
+      timer = setTimeout(ask, Math.max(FORESEE_MS, 10 * (performance.now() - beganMs)));
+    };
+    timer = setTimeout(ask, 600); // scrolling on asks once
+    return () => { isHere = false; clearTimeout(timer); clearInterval(counting); asking.current?.abort(); };
+  }, [ahead, wanted, isReady]);
+  return { ...state, stop: () => asking.current?.abort() };
+}
+
+/** All jobs together: the largest have areas of their own. */
+function Sum({ shown, at, fan }) {
+  const { areas, held, step_s: stepS } = shown;
+  const ahead = fan ? fanOf(fan.held, fan.now_s, fan.step_s) : null;
+  const most = 1.04 * Math.max(shown.gpus, ...held, ...(ahead ? ahead.high.map(([, value]) => value) : []), 1);
+  const ground = held.map(() => 0);
+  const times = held.map((_, index) => shown.from_s + index * stepS);
+  const steps = (values) => values.map((value, index) => [times[index], value]);
+  const layers = [...areas].reverse().map((area) => {
+    const low = steps(ground);
+    area.held.forEach((value, index) => { ground[index] += value; });
+    return { area, path: between(low, steps(ground), shown.now_s, at, most, SUM_TALL) };
+  });
+  const stops = held.map((value, index) => ({ x: at.x(times[index] + stepS / 2) / WIDE, text: [timeOf(shown, times[index]), `${value.toFixed(1)} of ${shown.gpus} GPUs held`,
+    ...areas.filter((area) => area.held[index] > 0).map((area) => `${area.held[index].toFixed(1)}  ${area.name} (${area.id})`)] }));
+  (ahead?.middle ?? []).forEach(([atS, value], index) => stops.push({ x: at.x(atS) / WIDE, text: [`${timeOf(shown, atS)}, foreseen`, `${value} GPUs held (${ahead.low[index][1]} to ${ahead.high[index][1]})`] }));
+  return html`<div class="sum"><${Scrub} label="GPUs held by all jobs" stops=${stops}>
+      <svg viewBox=${`0 0 ${WIDE} ${SUM_TALL}`} preserveAspectRatio="none" aria-hidden="true">
+        <path class="others" d=${stepped(steps(held), shown.now_s, at, most, SUM_TALL)} />
+        ${layers.map(({ area, path }) => html`<path key=${area.id} class=${`area ${colour(area.id)}`} d=${path} />`)}
+        ${ahead && html`<path class="band" d=${between(ahead.low, ahead.high, fan.now_s + fan.step_s * ahead.middle.length, at, most, SUM_TALL)} /><path class="middle" d=${line(ahead.middle, fan.now_s + fan.step_s * ahead.middle.length, at, most, SUM_TALL)} />`}
+        <${Grid} at=${at} shown=${shown} tall=${SUM_TALL} />
+        <line class="there" x1="0" x2=${WIDE} y1=${SUM_TALL - (shown.gpus / most) * SUM_TALL} y2=${SUM_TALL - (shown.gpus / most) * SUM_TALL} />
+      </svg><//>
+    <${Axis} at=${at} shown=${shown} />
+    <div class="quiet key-line"><span>${shown.gpus} GPUs are there</span>${layers.length > 0 && html`<ul class="names" aria-label="jobs that held most">${[...layers].reverse().map(({ area }) => html`<li key=${area.id}><${Link} href=${`/jobs/${area.id}`}><span class=${`swatch ${colour(area.id)}`} aria-hidden="true"></span>${area.name} ${area.id}<//></li>`)}</ul>`}</div></div>`;
+}
+
+function Grid({ at, shown, tall }) {
+  return html`${ticks(at, shown.unix_s - shown.now_s, 10).map(([atS]) => html`<line key=${atS} class="tick" x1=${at.x(atS)} x2=${at.x(atS)} y1="0" y2=${tall} />`)}
+    <line class="now" x1=${at.x(shown.now_s)} x2=${at.x(shown.now_s)} y1="0" y2=${tall} />`;
+}
+
+/** Times below a picture; "now" stands by itself. */
+function Axis({ at, shown }) {
+  const nowX = at.x(shown.now_s);
+  const marks = ticks(at, shown.unix_s - shown.now_s, innerWidth < 720 ? 4 : 10).map(([atS, text]) => [at.x(atS), text]).filter(([x]) => Math.abs(x - nowX) > (innerWidth < 720 ? 150 : 45) && x < 965);
+  return html`<div class="axis" aria-hidden="true">${marks.map(([x, text]) => html`<span key=${x} style=${{ left: `${x / 10}%` }}>${text}</span>`)}<b style=${{ left: `${nowX / 10}%` }} class=${nowX > 950 ? "end" : ""}>now</b></div>`;
+}
+
+function Rows({ shown, at, fans, onSpan }) {
+  const body = useRef(null);
+  const height = innerWidth < 720 ? NARROW_ROW : ROW;
+  const span = useInSight(body, height);
+  useEffect(() => onSpan(span), [span]);
+  const [live] = useSignals(jobs);
+  const last = Math.min(span[1], shown.total), first = Math.min(span[0], Math.max(shown.total - 1, 0));
+  const places = Array.from({ length: Math.max(last - first, 0) }, (_, index) => first + index);
+  return html`<div class="lanes"><div class="lane lane-head" aria-hidden="true"><span>Job</span><${Axis} at=${at} shown=${shown} /><span>Size</span></div>
+    <ol ref=${body} aria-label="jobs" style=${{ height: `${shown.total * height}px` }}>
+      ${places.map((place) => html`<${Lane} key=${shown.rows[place]?.id ?? `at ${place}`} row=${shown.rows[place]} top=${place * height} height=${height} shown=${shown} at=${at} fan=${fans?.jobs[shown.rows[place]?.id]} ahead=${fans} now=${live.get(shown.rows[place]?.id)} count=${shown.total} place=${place} />`)}
+    </ol></div>`;
+}
+
+/** What is said of a lane, from left to right: its changes, and when it is foreseen to start and to end. */
+function stopsOf(row, shown, at, fan, waits) {
+  const stops = row.steps.map(([atS, gpus, type, reason]) => ({ x: at.x(atS) / WIDE, text: [timeOf(shown, atS), `${plural(gpus, "GPU")}${type ? ` ${type}` : ""}`, reasonOf(reason, row)] }));
+  const sinceLog = (unixS) => unixS - shown.unix_s + shown.now_s;
+  const foresee = (what, { low, middle, high }) => stops.push({ x: at.x(sinceLog(middle)) / WIDE, text: [`foreseen to ${what} ${timeOf(shown, sinceLog(middle))}`,
+    low !== null && low !== high ? `${timeOf(shown, sinceLog(low))} to ${high === null ? "later" : timeOf(shown, sinceLog(high))}` : ""] });
+  if (waits && fan?.start.middle) foresee("start", fan.start);
+  if (fan?.end.middle) foresee("end", fan.end);
+  return stops;
+}
+
+function Lane({ row, top, height, shown, at, fan, ahead, now, count, place }) {
+  const style = { top: `${top}px`, height: `${height}px` };
+  if (!row) return html`<li class="lane" style=${style}><span class="quiet">…</span></li>`;
+  const untilS = row.ended_s ?? shown.now_s;
+  const steps = row.steps.map(([atS, gpus]) => [atS, gpus]);
+  const held = now && now.gpus !== undefined && row.ended_s === null ? now.gpus : row.ended_s === null && steps.length ? steps.at(-1)[1] : 0;
+  if (row.ended_s === null && steps.length && steps.at(-1)[1] !== held) steps.push([shown.now_s, held]);
+  const lines = fan ? fanOf(fan.held, ahead.now_s, ahead.step_s) : null;
+  const most = Math.max(...steps.map(([, gpus]) => gpus), ...(lines ? lines.high.map(([, gpus]) => gpus) : []), 1);
+  const endS = lines ? ahead.now_s + ahead.step_s * lines.middle.length : 0;
+  const waits = row.ended_s === null && !held;
+  const stops = stopsOf(row, shown, at, fan, waits);
+  const isChosen = query("job") === row.id;
+  return html`<li class=${`lane ${colour(row.id)}${isChosen ? " chosen" : ""}`} style=${style} aria-setsize=${count} aria-posinset=${place + 1}>
+    <span class="who"><${Link} href=${`/jobs/${row.id}`}><span class=${`swatch ${colour(row.id)}`} aria-hidden="true"></span>${row.name} <span class="quiet">${row.id}</span><//></span>
+    <${Scrub} label=${`Changes of ${row.name} (${row.id})`} stops=${stops} onPick=${() => setQuery({ job: isChosen ? "" : row.id })}>
+      <svg viewBox=${`0 0 ${WIDE} ${TALL}`} preserveAspectRatio="none" aria-hidden="true">
+        <${Grid} at=${at} shown=${shown} tall=${TALL} />
+        ${waits && row.submitted_s !== null && html`<line class="waits" x1=${at.x(Math.max(row.submitted_s, steps.at(-1)?.[0] ?? 0))} x2=${at.x(shown.now_s)} y1=${TALL - 2} y2=${TALL - 2} />`}
+        <path class="area" d=${stepped(steps, untilS, at, most, TALL)} />
+        ${lines && html`<path class="band" d=${between(lines.low, lines.high, endS, at, most, TALL)} /><path class="middle" d=${line(lines.middle, endS, at, most, TALL)} />`}
+      </svg><//>
+    <button class="small" aria-expanded=${isChosen} title="its changes, as a table" onClick=${() => setQuery({ job: isChosen ? "" : row.id })}>${waits ? "waits" : row.ended_s === null ? plural(held, "GPU") : row.state.toLowerCase() || "ended"}<span class="sr"> ${row.name}: table of changes</span></button>
+  </li>`;
+}
+
