@@ -20,6 +20,7 @@ CHART, BASES = ROOT / "deploy" / "helm" / "stretto", ROOT / "deploy" / "kustomiz
 VARIANTS: dict[str, dict[str, Any]] = {  # a base of kustomize, and what it says beside the chart's values
     "sqlite": {},
     "postgresql": {"store": {"existingSecret": "stretto-store"}},
+    "gate": {"gate": {"namespaces": ["team-a"]}},
 }
 NAME = "stretto"  # of the release and of its namespace in the bases
 

@@ -31,6 +31,7 @@ VALUES: list[dict[str, Any]] = [
     {"tls": {"existingSecret": "cert"}, "metrics": {"serviceMonitor": True, "tokenSecret": "scraper"}},
     {"tls": {"existingSecret": "cert", "ca": ""}},
     {"grow": ["h100:8:4", "l4:1:16:pool=small,zone=a"]},
+    {"gate": {"namespaces": ["team-a", "team-b"]}, "tls": {"existingSecret": "certificate"}},
     {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
     {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "x"}], "priorityClassName": "high"},
     {
@@ -138,6 +139,35 @@ def test_nodes_of_lenders_are_the_only_ones_that_may_be_marked() -> None:
             "verbs": ["get", "patch"],
         }
     ]
+
+
+def test_the_gate_is_there_where_it_was_asked_for_and_deletes_nothing() -> None:
+    assert "stretto-gate" not in {each["metadata"]["name"] for each in objects({})}
+    changes = {
+        "gate": {"namespaces": ["team-a", "team-b"]},
+        "tls": {"existingSecret": "cert", "ca": "ca.crt"},
+    }
+    assert backend_settings(container(changes)["args"]) == {"gate": "true"}
+    roles = [role for role in of_kind("Role", changes) if "-gate" in role["metadata"]["name"]]
+    assert {role["metadata"]["namespace"] for role in roles} == {"team-a", "team-b"}
+    rules = [rule for role in roles for rule in role["rules"]]
+    verbs = {(name, verb) for rule in rules for name in rule["resources"] for verb in rule["verbs"]}
+    assert {name for name, verb in verbs if verb in ("create", "delete")} == {"events"}
+    (deployment,) = of_kind("Deployment", changes)
+    pod = deployment["spec"]["template"]
+    (service,) = of_kind("Service", changes)
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    (operator,) = pod["spec"]["containers"]
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert operator["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {mount["name"] for mount in operator["volumeMounts"]} == {
+        each["name"] for each in pod["spec"]["volumes"]
+    }
+    command, *arguments = operator["args"]
+    known = get_command(app).commands[command]  # type: ignore[attr-defined]
+    files = [each for each in arguments if not each.startswith("--token-file")]  # which is read at once
+    assert known.make_context(command, files).params["gate"] is True
+    assert operator["args"][2].startswith("--url=https://")
 
 
 def test_placeholders_give_way_to_all_others_where_nodes_may_come() -> None:

@@ -206,6 +206,8 @@ def test_the_server_takes_every_object_of_an_installation(world: KubernetesWorld
         if path.name in ("kustomization.yaml", "namespace.yaml", "pdb.yaml"):
             continue
         for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if needed := manifest["metadata"].get("namespace"):
+                put(world, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": needed}})
             if manifest["kind"] != "CustomResourceDefinition":  # whose name follows from its words
                 manifest["metadata"]["name"] += "-dry"
             group = manifest["apiVersion"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.backends.kubernetes.control_plane import ControlPlane, missing
+from tests.backends.kubernetes.memory_server import a_gated_pod
 from tests.service.running import PROGRAM, Running
 
 from stretto.demo.own_service import until
@@ -166,4 +167,19 @@ def test_without_the_definition_the_command_says_how_to_get_it(tmp_path: Path, p
     assert done.returncode == 2
     assert done.stderr.startswith("stretto: ElasticJob resources at ")
     assert "forbidden" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_server_that_drops_scheduling_gates_is_refused_in_one_line(plane: ControlPlane) -> None:
+    pod = a_gated_pod("gated", namespace="default")
+    created = plane.ask("POST", "api/v1/namespaces/default/pods?dryRun=All", {"apiVersion": "v1", **pod})
+    assert created.status_code == 201, created.text
+    assert "schedulingGates" not in created.json()["spec"]
+    config = str(plane.kubeconfig("operator"))
+    command = [sys.executable, *PROGRAM, "operator", "--gate", "--kubeconfig", config]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("stretto: --gate: the API server ")
+    assert "is Kubernetes v1.20.2" in done.stderr
+    assert "expected 1.27.3 or newer" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -16,17 +16,17 @@ from stretto.backends.kubernetes.objects import Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
 
 
-def kubeconfig(folder: Path, url: str) -> str:
+def kubeconfig(folder: Path, url: str, token: str = "t") -> str:
     """A file by which the server is found."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
+        "users": [{"name": "u", "user": {"token": token}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "jobs"}}],
         "current-context": "c",
     }
-    path = folder / "kubeconfig"
+    path = folder / f"kubeconfig-{token}"
     path.write_text(yaml.safe_dump(config), encoding="ascii")
     return str(path)
 

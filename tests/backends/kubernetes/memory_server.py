@@ -91,6 +91,7 @@ class MemoryServer:
     git_version: str = "v1.34.0"
     is_silent: bool = False  # watches stay open, and say nothing any more
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    rights: dict[str, set[tuple[str, str]]] = field(default_factory=dict)  # (verb, plural) by token; else all
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
     watching: dict[str, int] = field(default_factory=dict)  # open watches, by plural
     port: int = 0
@@ -336,6 +337,12 @@ class MemoryServer:
 
     async def _serve(self, call: Request, writer: asyncio.StreamWriter) -> None:
         is_watch = "watch" in call.query
+        rights = self.rights.get(call.headers.get("authorization", "").removeprefix("Bearer "))
+        verb = verb_of(call)
+        if rights is not None and call.plural != "version" and (verb, call.plural) not in rights:
+            refused = Refused(403, f"{call.plural} is forbidden: the user cannot {verb} it")
+            respond(writer, 403, msgspec.json.encode(refused.status))
+            return
         fault = self._next_fault("WATCH" if is_watch else call.method, call.plural)
         try:
             if fault is not None and fault.refused is not None:
@@ -368,6 +375,13 @@ class MemoryServer:
                     self.faults.remove(fault)
                 return fault
         return None
+
+
+def verb_of(call: Request) -> str:
+    """What roles call it."""
+    if call.method == "GET":
+        return "watch" if "watch" in call.query else "get" if call.name else "list"
+    return {"POST": "create", "PATCH": "patch", "DELETE": "delete"}[call.method]
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
