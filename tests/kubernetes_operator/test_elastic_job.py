@@ -59,6 +59,10 @@ def test_a_spec_is_a_job_file_in_the_namespace_of_its_resource() -> None:
             {"run": "x", "kubernetes": {"namespace": "kube-system"}},
             "spec.kubernetes.namespace must be team-a",
         ),
+        (
+            {"run": "x", "kubernetes": {"gated_pods": [{"name": "theirs", "uid": "u"}]}},
+            "spec.kubernetes.gated_pods: expected none",
+        ),
         ({"run": "x", "kubernetes": "here"}, "spec.kubernetes must be an object"),
         ({"run": "x", "array": "0-9"}, "spec.array: expected none"),
         ({"run": "x", "hold": True}, "spec.hold: expected `suspend`"),

@@ -1,6 +1,8 @@
 """Gated pods of an API server in memory are placed by a real service: each gang as a whole, in its turn."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from tests.backends.kubernetes import kube_scheduler
 from tests.backends.kubernetes.in_memory import kubeconfig
 from tests.backends.kubernetes.memory_server import MemoryServer, Refused, a_gated_pod, a_node, a_pod, stamp
-from tests.service.running import Running
+from tests.service.running import PROGRAM, Running
 
 from stretto.backends.kubernetes.api import Api, configuration
 from stretto.backends.kubernetes.gated_pods import OF_JOB
@@ -210,15 +212,16 @@ async def test_two_owners_are_placed_in_their_turn_and_foreign_pods_are_left_alo
         free = a_pod("free", "", gpus=1)
         del free["spec"]["nodeName"]
         made.server.put("pods", free)
-        await until(lambda: free["spec"].get("nodeName") or made.server.objects["pods"]["others", "free"])
-        made.job("first", 3)
-        await until(lambda: len(made.nodes("first")) == 3)
+        await until(lambda: made.server.objects["pods"]["others", "free"]["spec"].get("nodeName"))
+        made.job("first", 2)
+        await until(lambda: len(made.nodes("first")) == 2)
         made.job("second", 3)
         await made.until_states("RUNNING", "PENDING")
-        made.job("third", 1)  # there is no room for it either: FIFO does not let it pass
+        made.job("third", 1)  # there is room for it: the policy `fifo` does not let it pass
         await made.until_states("RUNNING", "PENDING", "PENDING")
+        await settled()
         assert (len(made.gated("second")), len(made.gated("third"))) == (3, 1)
-        for number in range(3):
+        for number in range(2):
             kube_scheduler.end(made.server, f"first-{number}")
         await until(lambda: len(made.nodes("second")) == 3)
         assert len(made.gated("third")) == 1
@@ -318,6 +321,48 @@ async def test_an_operator_that_died_between_two_labels_begins_the_gang_anew(tmp
         assert await made.states() == ["CANCELLED", "RUNNING"]
 
 
+async def test_labels_that_are_refused_in_the_middle_are_written_later_and_make_no_second_job(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as made:
+        real, codes = made.server.answer, [0, 500, 429, 500]
+
+        def refuses_labels(call: Any) -> Any:
+            is_label = call.method == "PATCH" and call.plural == "pods" and "spec" not in call.body
+            if is_label and codes and (code := codes.pop(0)):
+                raise Refused(code)
+            return real(call)
+
+        made.server.answer = refuses_labels  # type: ignore[method-assign]
+        made.job("train", 4)
+        await until(lambda: len(made.nodes("train")) == 4)
+        assert codes == []
+        await made.until_states("RUNNING")
+
+
+async def test_pods_whose_job_could_not_lift_them_are_queued_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stretto.kubernetes_operator.follower.REFRESH_S", 0.3)
+    async with cluster(tmp_path) as made:
+        for name in MANY:
+            made.server.change("nodes", name, {"metadata": {"labels": {"disk": "fast"}}})
+        made.pod("first", gpus=2)
+        await made.until_states("RUNNING")
+        made.job("train", 4, nodeSelector={"disk": "fast"})
+        await made.until_states("RUNNING", "PENDING")
+        for name in MANY:
+            made.server.change("nodes", name, {"metadata": {"labels": {"disk": None}}})
+        kube_scheduler.end(made.server, "first")
+        await made.until_states("COMPLETED", "FAILED")
+        await until(lambda: made.told("train", "NoNode"))
+        assert len(made.gated("train")) == 4
+        for name in MANY:
+            made.server.change("nodes", name, {"metadata": {"labels": {"disk": "fast"}}})
+        await until(lambda: len(made.nodes("train")) == 4)
+        await made.until_states("COMPLETED", "FAILED", "RUNNING")
+
+
 async def test_a_service_that_is_killed_while_pods_run_goes_on_with_them(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         made.job("train", 4)
@@ -398,6 +443,7 @@ async def test_jobs_whose_pods_went_while_no_operator_ran_are_cancelled(
     async with cluster(tmp_path) as made:
         made.server.put("pods", a_pod("theirs", "k1", gpus=2))
         made.job("train", 4)
+        await made.until_states("PENDING")
         made.job("stays", 4)
         await made.until_states("PENDING", "PENDING")
         await until(
@@ -427,7 +473,7 @@ async def test_a_cancelled_job_leaves_its_pods_behind_their_gate(tmp_path: Path)
             await asyncio.to_thread(client.change, (await made.jobs())[0]["id"], "cancel")
         await until(lambda: made.told("train", "Cancelled"))
         made.server.remove("pods", "theirs", "others")
-        await settled()
+        await asyncio.sleep(3.5)  # longer than the pause before pods are queued once more
         assert (len(made.gated("train")), await made.states()) == (4, ["CANCELLED"])
         for name in made.pods("train"):
             made.server.change("pods", name, {"metadata": {"labels": {OF_JOB: None}}}, TEAM)
@@ -491,6 +537,13 @@ async def test_pods_that_cannot_be_placed_stay_gated_and_their_owner_is_told_why
         await until(lambda: made.told("train", reason))
         assert words in made.told("train", reason)
         assert (made.gated("train"), await made.jobs()) == (["train-0"], [])
+
+
+def test_a_namespace_and_the_gate_are_not_said_together() -> None:
+    command = [sys.executable, *PROGRAM, "operator", "--gate", "--namespace", TEAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    line = "stretto: --namespace team-a: expected none with --gate, which goes by labels\n"
+    assert (done.returncode, done.stderr) == (2, line)
 
 
 async def test_what_was_missing_and_comes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests.backends.kubernetes.memory_server import MemoryServer, Refused, a_gat
 from tests.backends.kubernetes.memory_server import Request as Call
 
 from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
-from stretto.backends.kubernetes.gated_pods import GATE, OF_JOB, PLACED_BY, GatedPod, misfit
+from stretto.backends.kubernetes.gated_pods import GATE, OF_JOB, PLACED_BY, REQUIRED, GatedPod, misfit
 from stretto.backends.kubernetes.objects import Node
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import NotNow, StartRefused, WorkerStart, WorkerState
@@ -174,12 +174,16 @@ async def test_a_pod_of_another_job_is_not_lifted(tmp_path: Path) -> None:
         assert lifted(server) == {}
 
 
-async def test_another_pod_of_the_same_name_is_not_lifted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_another_pod_of_the_same_name_is_not_lifted(tmp_path: Path, is_silent: bool) -> None:
     async with placing(tmp_path) as (server, backend):
         (worker,) = workers_of(gated(server, 1))
+        await listed(server, backend)
+        server.is_silent = is_silent  # then the watch has not told of it
         server.remove("pods", "train-0", TEAM)
         gated(server, 1)
-        await listed(server, backend)
+        if not is_silent:
+            await listed(server, backend)
         with pytest.raises(StartRefused, match="not there any more"):
             await backend.start(worker)
         assert lifted(server) == {}
@@ -244,7 +248,9 @@ async def test_a_pod_that_others_change_meanwhile_is_patched_in_its_newest_versi
         (worker,) = workers_of(gated(server, 1))
         await listed(server, backend)
         read = server.answer
-        changes = [{"metadata": {"annotations": {"theirs": "1"}}}]
+        here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+        required = {REQUIRED: {"nodeSelectorTerms": [here]}}
+        changes = [{"spec": {"affinity": {"nodeAffinity": required}}}]
 
         def changed_after_read(call: Call) -> dict[str, Any]:
             pod = msgspec.json.decode(msgspec.json.encode(read(call)))
@@ -254,7 +260,10 @@ async def test_a_pod_that_others_change_meanwhile_is_patched_in_its_newest_versi
 
         server.answer = changed_after_read  # type: ignore[method-assign]
         await backend.start(worker)
-        assert pod_called(server, "train-0")["metadata"]["annotations"]["theirs"] == "1"
+        (term,) = pod_called(server, "train-0")["spec"]["affinity"]["nodeAffinity"][REQUIRED][
+            "nodeSelectorTerms"
+        ]
+        assert term["matchExpressions"] == here["matchExpressions"]
         assert lifted(server) == {"train-0": "k0"}
 
 
@@ -274,14 +283,14 @@ async def test_a_gate_that_somebody_else_has_lifted_is_said(tmp_path: Path) -> N
 async def test_terms_that_a_pod_has_are_kept_and_narrowed(tmp_path: Path) -> None:
     fast = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
     slow = {"matchExpressions": [{"key": "disk", "operator": "NotIn", "values": ["slow"]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [fast, {}, slow]}}
+    required = {REQUIRED: {"nodeSelectorTerms": [fast, {}, slow]}}
     async with placing(tmp_path) as (server, backend):
         (worker,) = workers_of(gated(server, 1, affinity={"nodeAffinity": required}))
         await listed(server, backend)
         await backend.start(worker)
         terms = pod_called(server, "train-0")["spec"]["affinity"]["nodeAffinity"]
         on_k0 = [{"key": "metadata.name", "operator": "In", "values": ["k0"]}]
-        assert terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
+        assert terms[REQUIRED]["nodeSelectorTerms"] == [
             {**fast, "matchFields": on_k0},
             {},
             {**slow, "matchFields": on_k0},
@@ -294,7 +303,7 @@ async def test_terms_that_a_pod_has_are_kept_and_narrowed(tmp_path: Path) -> Non
         ({"nodeSelector": {"zone": "z9"}}, "node selector zone=z9"),
         ({"topologySpreadConstraints": [{"topologyKey": "zone"}]}, "topologySpreadConstraints"),
         (
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            {"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}},
             "podAntiAffinity",
         ),
     ],
@@ -317,7 +326,7 @@ def a_pod_that_wants(**spec: Any) -> GatedPod:
 def requirement(operator: str, key: str = "cores", *values: str) -> GatedPod:
     expression = {"key": key, "operator": operator, "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    required = {REQUIRED: terms}
     return a_pod_that_wants(affinity={"nodeAffinity": required})
 
 
