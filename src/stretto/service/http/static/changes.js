@@ -4,13 +4,14 @@ import { html, usePolled, Empty, Link, setQuery } from "./view.js";
 import { duration, plural } from "./format.js";
 
 const EVERY_S = 3;
+const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hour12: false }); // made once: making one takes long
+const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
 /** A time of the service for people. answer: says what the clock shows now. */
 export function timeOf(answer, atS) {
   const date = new Date((answer.unix_s + atS - answer.now_s) * 1000);
   const isToday = date.toDateString() === new Date().toDateString();
-  const time = date.toLocaleTimeString(undefined, { hour12: false });
-  return isToday ? time : `${date.toLocaleDateString(undefined, { day: "numeric", month: "short" })} ${time}`;
+  return isToday ? TIME.format(date) : `${DAY.format(date)} ${TIME.format(date)}`;
 }
 
 export const reasonOf = (reason, row) => reason || (row.is_mean ? "so long ago that no reason is kept" : "");

@@ -1,6 +1,6 @@
 // Size over time: what each job has held and why that changed, and what it would hold.
 
-import { html, useInSight, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
+import { html, still, useInSight, useMemo, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
 import { call, head, jobs, queues } from "./data.js";
 import { colour, plural } from "./format.js";
 import { WIDE, between, fanOf, line, scale, stepped, ticks } from "./shapes.js";
@@ -12,7 +12,7 @@ const USUAL_HOURS = 4, USUAL_AHEAD = 2;
 const AT_ONCE = 100; // jobs that are asked for together
 const FORETOLD = 60; // jobs of which futures are asked for one by one
 const LIVE_MS = 700, QUIET_MS = 10_000, PATIENT = 8; // between two looks; a look that takes long is taken less often
-const FORESEE_MS = 60_000;
+const FORESEE_MS = 60_000, OTHERS_MS = 10_000; // between two forecasts; sooner where other jobs have come into sight
 const ROW = 46, NARROW_ROW = 74; // pixels: rows are of one height
 const TALL = 30, SUM_TALL = 150;
 
@@ -28,19 +28,26 @@ export function Timeline() {
   const [shown, error] = useSizes(hours, span);
   const inSight = shown ? shown.rows.slice(span[0], Math.min(span[1], span[0] + FORETOLD)).filter(Boolean).filter((row) => row.ended_s === null).map((row) => row.id) : [];
   const foreseen = useForecast(ahead, inSight, Boolean(shown));
+  const at = useMemo(() => shown && scaleOf(shown, ahead), [shown, ahead]);
   if (error) return html`<${Empty} command="stretto list">${error}<//>`;
   if (!now || !shown) return html`<${Empty}>Looking at what jobs have held…<//>`;
-  const at = scale(shown.from_s, shown.now_s + ahead * 3600);
   const isFiltered = query("find") || query("queue");
   return html`
     <section aria-labelledby="sizes"><h2 id="sizes">Size over time <span class="quiet">${plural(shown.total, "job")}</span></h2>
       <${Choices} hours=${hours} ahead=${ahead} />
-      <${Sum} shown=${shown} at=${at} fan=${foreseen.answer} />
+      <${StillSum} shown=${shown} at=${at} fan=${foreseen.answer} />
       <p class="quiet foretold" role="status">${said(ahead, foreseen)} ${foreseen.since > 0 && html`<button class="small" onClick=${foreseen.stop}>Stop</button>`}</p>
       ${query("job") && html`<${Changes} key=${query("job")} id=${query("job")} hours=${hours} seq=${shown.now_s} />`}
       ${shown.total ? html`<${Rows} shown=${shown} at=${at} fans=${foreseen.answer} onSpan=${setSpan} />`
         : html`<${Empty} command=${isFiltered ? "" : "stretto submit job.yaml"}>${isFiltered ? "No job fits." : "No job was there in this time."}<//>`}
     </section><${Tip} />`;
+}
+
+/** Where times lie, and which of them have a line; writing times costs more than all the rest. */
+function scaleOf(shown, ahead) {
+  const at = scale(shown.from_s, shown.now_s + ahead * 3600), isNarrow = innerWidth < 720;
+  const marks = ticks(at, shown.unix_s - shown.now_s, isNarrow ? 4 : 10).map(([atS, text]) => [at.x(atS), text]);
+  return { ...at, marks, nowX: at.x(shown.now_s), apart: isNarrow ? 150 : 45 };
 }
 
 function said(ahead, { answer, error, since }) {
@@ -101,29 +108,38 @@ function useSizes(hours, span) {
 /** Simulated futures of all jobs together, and of some one by one; they take seconds, and are asked for each minute. */
 function useForecast(ahead, ids, isReady) {
   const [state, setState] = useState({ answer: null, error: "", since: 0 });
-  const asking = useRef(null);
-  const wanted = ids.join("&job=");
+  const asking = useRef(null), wanted = useRef([]);
+  wanted.current = ids;
   useEffect(() => {
-    if (!ahead || !isReady) { setState({ answer: null, error: "", since: 0 }); return undefined; }
-    let isHere = true, timer = 0, counting = 0;
+    setState({ answer: null, error: "", since: 0 });
+    if (!ahead || !isReady) return undefined;
+    let isHere = true, beganMs = -Infinity, tookMs = 0, asked = [];
+    const isDue = (passedMs) => passedMs > Math.max(FORESEE_MS, PATIENT * tookMs)
+      || (passedMs > Math.max(OTHERS_MS, PATIENT * tookMs) && wanted.current.some((id) => !asked.includes(id)));
     const ask = async () => {
-      const beganMs = performance.now();
-      asking.current = new AbortController();
-      counting = setInterval(() => setState((old) => ({ ...old, since: Math.round((performance.now() - beganMs) / 1000) })), 1000);
-      let news = {};
+      [beganMs, asked] = [performance.now(), wanted.current];
+      const mine = asking.current = new AbortController();
+      setState((old) => ({ ...old, since: 1 }));
+      let news;
       try {
-        if (!document.hidden) news = { answer: await call("GET", `/api/v1/timeline/forecast?hours=${ahead}${wanted ? `&job=${wanted}` : ""}`, undefined, asking.current.signal), error: "" };
+        const jobsAsked = asked.map((id) => `&job=${encodeURIComponent(id)}`).join("");
+        news = { answer: await call("GET", `/api/v1/timeline/forecast?hours=${ahead}${jobsAsked}`, undefined, mine.signal), error: "" };
       } catch (wrong) {
-        news = { error: asking.current.signal.aborted ? "it was stopped." : wrong.message };
+        news = { error: mine.signal.aborted ? "it was stopped." : wrong.message };
       }
-      clearInterval(counting);
-      if (!isHere) return;
-      setState((old) => ({ ...old, ...news, since: 0 }));
-      timer = setTimeout(ask, Math.max(FORESEE_MS, 10 * (performance.now() - beganMs)));
+      tookMs = performance.now() - beganMs;
+      asking.current = null;
+      if (isHere) setState((old) => ({ ...old, ...news, since: 0 }));
     };
-    timer = setTimeout(ask, 600); // scrolling on asks once
-    return () => { isHere = false; clearTimeout(timer); clearInterval(counting); asking.current?.abort(); };
-  }, [ahead, wanted, isReady]);
+    const look = () => {
+      const passedMs = performance.now() - beganMs;
+      if (asking.current) setState((old) => ({ ...old, since: Math.max(1, Math.round(passedMs / 1000)) }));
+      else if (!document.hidden && isDue(passedMs)) ask();
+    };
+    const timer = setInterval(look, 1000);
+    look();
+    return () => { isHere = false; clearInterval(timer); asking.current?.abort(); };
+  }, [ahead, isReady]);
   return { ...state, stop: () => asking.current?.abort() };
 }
 
@@ -148,24 +164,19 @@ function Sum({ shown, at, fan }) {
         <path class="others" d=${stepped(steps(held), shown.now_s, at, most, SUM_TALL)} />
         ${layers.map(({ area, path }) => html`<path key=${area.id} class=${`area ${colour(area.id)}`} d=${path} />`)}
         ${ahead && html`<path class="band" d=${between(ahead.low, ahead.high, fan.now_s + fan.step_s * ahead.middle.length, at, most, SUM_TALL)} /><path class="middle" d=${line(ahead.middle, fan.now_s + fan.step_s * ahead.middle.length, at, most, SUM_TALL)} />`}
-        <${Grid} at=${at} shown=${shown} tall=${SUM_TALL} />
+        <${Grid} at=${at} tall=${SUM_TALL} />
         <line class="there" x1="0" x2=${WIDE} y1=${SUM_TALL - (shown.gpus / most) * SUM_TALL} y2=${SUM_TALL - (shown.gpus / most) * SUM_TALL} />
       </svg><//>
-    <${Axis} at=${at} shown=${shown} />
+    <${Axis} at=${at} />
     <div class="quiet key-line"><span>${shown.gpus} GPUs are there</span>${layers.length > 0 && html`<ul class="names" aria-label="jobs that held most">${[...layers].reverse().map(({ area }) => html`<li key=${area.id}><${Link} href=${`/jobs/${area.id}`}><span class=${`swatch ${colour(area.id)}`} aria-hidden="true"></span>${area.name} ${area.id}<//></li>`)}</ul>`}</div></div>`;
 }
 
-function Grid({ at, shown, tall }) {
-  return html`${ticks(at, shown.unix_s - shown.now_s, 10).map(([atS]) => html`<line key=${atS} class="tick" x1=${at.x(atS)} x2=${at.x(atS)} y1="0" y2=${tall} />`)}
-    <line class="now" x1=${at.x(shown.now_s)} x2=${at.x(shown.now_s)} y1="0" y2=${tall} />`;
-}
+const StillSum = still(Sum);
+
+const Grid = ({ at, tall }) => html`${at.marks.map(([x]) => html`<line key=${x} class="tick" x1=${x} x2=${x} y1="0" y2=${tall} />`)}<line class="now" x1=${at.nowX} x2=${at.nowX} y1="0" y2=${tall} />`;
 
 /** Times below a picture; "now" stands by itself. */
-function Axis({ at, shown }) {
-  const nowX = at.x(shown.now_s);
-  const marks = ticks(at, shown.unix_s - shown.now_s, innerWidth < 720 ? 4 : 10).map(([atS, text]) => [at.x(atS), text]).filter(([x]) => Math.abs(x - nowX) > (innerWidth < 720 ? 150 : 45) && x < 965);
-  return html`<div class="axis" aria-hidden="true">${marks.map(([x, text]) => html`<span key=${x} style=${{ left: `${x / 10}%` }}>${text}</span>`)}<b style=${{ left: `${nowX / 10}%` }} class=${nowX > 950 ? "end" : ""}>now</b></div>`;
-}
+const Axis = still(({ at }) => html`<div class="axis" aria-hidden="true">${at.marks.filter(([x]) => Math.abs(x - at.nowX) > at.apart && x < 965).map(([x, text]) => html`<span key=${x} style=${{ left: `${x / 10}%` }}>${text}</span>`)}<b style=${{ left: `${at.nowX / 10}%` }} class=${at.nowX > 950 ? "end" : ""}>now</b></div>`);
 
 function Rows({ shown, at, fans, onSpan }) {
   const body = useRef(null);
@@ -173,11 +184,12 @@ function Rows({ shown, at, fans, onSpan }) {
   const span = useInSight(body, height);
   useEffect(() => onSpan(span), [span]);
   const [live] = useSignals(jobs);
+  const wanted = query("job");
   const last = Math.min(span[1], shown.total), first = Math.min(span[0], Math.max(shown.total - 1, 0));
   const places = Array.from({ length: Math.max(last - first, 0) }, (_, index) => first + index);
-  return html`<div class="lanes"><div class="lane lane-head" aria-hidden="true"><span>Job</span><${Axis} at=${at} shown=${shown} /><span>Size</span></div>
+  return html`<div class="lanes"><div class="lane lane-head" aria-hidden="true"><span>Job</span><${Axis} at=${at} /><span>Size</span></div>
     <ol ref=${body} aria-label="jobs" style=${{ height: `${shown.total * height}px` }}>
-      ${places.map((place) => html`<${Lane} key=${shown.rows[place]?.id ?? `at ${place}`} row=${shown.rows[place]} top=${place * height} height=${height} shown=${shown} at=${at} fan=${fans?.jobs[shown.rows[place]?.id]} ahead=${fans} now=${live.get(shown.rows[place]?.id)} count=${shown.total} place=${place} />`)}
+      ${places.map((place) => html`<${StillLane} key=${shown.rows[place]?.id ?? `at ${place}`} row=${shown.rows[place]} top=${place * height} height=${height} shown=${shown} at=${at} fan=${fans?.jobs[shown.rows[place]?.id]} ahead=${fans} gpus=${live.get(shown.rows[place]?.id)?.gpus} isChosen=${Boolean(wanted) && shown.rows[place]?.id === wanted} count=${shown.total} place=${place} />`)}
     </ol></div>`;
 }
 
@@ -192,24 +204,23 @@ function stopsOf(row, shown, at, fan, waits) {
   return stops;
 }
 
-function Lane({ row, top, height, shown, at, fan, ahead, now, count, place }) {
+function Lane({ row, top, height, shown, at, fan, ahead, gpus: told, isChosen, count, place }) {
   const style = { top: `${top}px`, height: `${height}px` };
   if (!row) return html`<li class="lane" style=${style}><span class="quiet">…</span></li>`;
   const untilS = row.ended_s ?? shown.now_s;
   const steps = row.steps.map(([atS, gpus]) => [atS, gpus]);
-  const held = now && now.gpus !== undefined && row.ended_s === null ? now.gpus : row.ended_s === null && steps.length ? steps.at(-1)[1] : 0;
+  const held = told !== undefined && row.ended_s === null ? told : row.ended_s === null && steps.length ? steps.at(-1)[1] : 0;
   if (row.ended_s === null && steps.length && steps.at(-1)[1] !== held) steps.push([shown.now_s, held]);
   const lines = fan ? fanOf(fan.held, ahead.now_s, ahead.step_s) : null;
   const most = Math.max(...steps.map(([, gpus]) => gpus), ...(lines ? lines.high.map(([, gpus]) => gpus) : []), 1);
   const endS = lines ? ahead.now_s + ahead.step_s * lines.middle.length : 0;
   const waits = row.ended_s === null && !held;
   const stops = stopsOf(row, shown, at, fan, waits);
-  const isChosen = query("job") === row.id;
   return html`<li class=${`lane ${colour(row.id)}${isChosen ? " chosen" : ""}`} style=${style} aria-setsize=${count} aria-posinset=${place + 1}>
     <span class="who"><${Link} href=${`/jobs/${row.id}`}><span class=${`swatch ${colour(row.id)}`} aria-hidden="true"></span>${row.name} <span class="quiet">${row.id}</span><//></span>
     <${Scrub} label=${`Changes of ${row.name} (${row.id})`} stops=${stops} onPick=${() => setQuery({ job: isChosen ? "" : row.id })}>
       <svg viewBox=${`0 0 ${WIDE} ${TALL}`} preserveAspectRatio="none" aria-hidden="true">
-        <${Grid} at=${at} shown=${shown} tall=${TALL} />
+        <${Grid} at=${at} tall=${TALL} />
         ${waits && row.submitted_s !== null && html`<line class="waits" x1=${at.x(Math.max(row.submitted_s, steps.at(-1)?.[0] ?? 0))} x2=${at.x(shown.now_s)} y1=${TALL - 2} y2=${TALL - 2} />`}
         <path class="area" d=${stepped(steps, untilS, at, most, TALL)} />
         ${lines && html`<path class="band" d=${between(lines.low, lines.high, endS, at, most, TALL)} /><path class="middle" d=${line(lines.middle, endS, at, most, TALL)} />`}
@@ -218,3 +229,4 @@ function Lane({ row, top, height, shown, at, fan, ahead, now, count, place }) {
   </li>`;
 }
 
+const StillLane = still(Lane);

@@ -1,13 +1,13 @@
 // Components that every page uses.
 
-import { h, render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { Component, h, render } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals-core";
 import { call } from "./data.js";
 import htm from "htm";
 
 export const html = htm.bind(h);
-export { h, render, useEffect, useRef, useState };
+export { h, render, useEffect, useMemo, useRef, useState };
 
 /** The values of signals; the component is drawn again, once a frame, when one of them changes. */
 export function useSignals(...signals) {
@@ -67,6 +67,16 @@ export function useInSight(body, height) {
   }, [height]);
   return span;
 }
+
+/** A component without hooks that is drawn again only where something that it is given has changed. */
+export const still = (view) => class extends Component {
+  shouldComponentUpdate(next) {
+    return Object.keys(next).some((key) => next[key] !== this.props[key]);
+  }
+  render(props) {
+    return view(props);
+  }
+};
 
 // ── where we are: the path is the page, the query what of it is shown ───────────────────────────────
 
