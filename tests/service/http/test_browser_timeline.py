@@ -53,6 +53,21 @@ def test_right_of_now_there_is_the_forecast_as_a_fan(page: Any) -> None:
     assert "foreseen to end" in picture.get_attribute("aria-valuetext")
 
 
+def test_a_forecast_that_was_made_before_now_is_drawn_from_now_on(page: Any) -> None:
+    def aged(route: Any) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        body["now_s"] -= 300.0
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/timeline/forecast*", aged)
+    page.goto(SOON)
+    page.get_by_text("Right of now:").wait_for()
+    for band in (page.locator(".sum path.band"), a_lane(page, "train-0 1").locator("path.band")):
+        left = float(band.evaluate("e => e.getBBox().x"))
+        assert left >= float(page.locator(".sum line.now").get_attribute("x1")) - 1
+
+
 def test_jobs_are_found_and_the_address_says_what_is_shown(page: Any) -> None:
     page.goto(SOON)
     a_lane(page, "train-0 1").wait_for()

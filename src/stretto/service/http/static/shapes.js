@@ -41,12 +41,13 @@ export function line(steps, untilS, at, most, tall) {
   return `M${points(corners(steps, untilS, at, (value) => tall - (value / most) * tall)).join("L")}`;
 }
 
-/** The rows of a fan as [time, value], as far as all futures are known. */
-export function fanOf(fan, nowS, stepS) {
+/** The rows of a fan as [time, value], as far as all futures are known; of what has passed since it was made nothing. */
+export function fanOf(fan, madeS, stepS, nowS) {
   const known = fan.middle.findIndex((value) => value === null);
   const count = known < 0 ? fan.middle.length : known;
-  const row = (values) => values.slice(0, count).map((value, index) => [nowS + index * stepS, value]);
-  return { low: row(fan.low), middle: row(fan.middle), high: row(fan.high) };
+  const first = Math.max(0, Math.floor((nowS - madeS) / stepS));
+  const row = (values) => values.slice(first, count).map((value, index) => [Math.max(madeS + (first + index) * stepS, nowS), value]);
+  return { low: row(fan.low), middle: row(fan.middle), high: row(fan.high), endS: madeS + count * stepS };
 }
 
 const STEPS_S = [60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800];

@@ -146,7 +146,7 @@ function useForecast(ahead, ids, isReady) {
 /** All jobs together: the largest have areas of their own. */
 function Sum({ shown, at, fan }) {
   const { areas, held, step_s: stepS } = shown;
-  const ahead = fan ? fanOf(fan.held, fan.now_s, fan.step_s) : null;
+  const ahead = fan ? fanOf(fan.held, fan.now_s, fan.step_s, shown.now_s) : null;
   const most = 1.04 * Math.max(shown.gpus, ...held, ...(ahead ? ahead.high.map(([, value]) => value) : []), 1);
   const ground = held.map(() => 0);
   const times = held.map((_, index) => shown.from_s + index * stepS);
@@ -163,7 +163,7 @@ function Sum({ shown, at, fan }) {
       <svg viewBox=${`0 0 ${WIDE} ${SUM_TALL}`} preserveAspectRatio="none" aria-hidden="true">
         <path class="others" d=${stepped(steps(held), shown.now_s, at, most, SUM_TALL)} />
         ${layers.map(({ area, path }) => html`<path key=${area.id} class=${`area ${colour(area.id)}`} d=${path} />`)}
-        ${ahead && html`<path class="band" d=${between(ahead.low, ahead.high, fan.now_s + fan.step_s * ahead.middle.length, at, most, SUM_TALL)} /><path class="middle" d=${line(ahead.middle, fan.now_s + fan.step_s * ahead.middle.length, at, most, SUM_TALL)} />`}
+        ${ahead && html`<path class="band" d=${between(ahead.low, ahead.high, ahead.endS, at, most, SUM_TALL)} /><path class="middle" d=${line(ahead.middle, ahead.endS, at, most, SUM_TALL)} />`}
         <${Grid} at=${at} tall=${SUM_TALL} />
         <line class="there" x1="0" x2=${WIDE} y1=${SUM_TALL - (shown.gpus / most) * SUM_TALL} y2=${SUM_TALL - (shown.gpus / most) * SUM_TALL} />
       </svg><//>
@@ -200,7 +200,7 @@ function stopsOf(row, shown, at, fan, waits) {
   const foresee = (what, { low, middle, high }) => stops.push({ x: at.x(sinceLog(middle)) / WIDE, text: [`foreseen to ${what} ${timeOf(shown, sinceLog(middle))}`,
     low !== null && low !== high ? `${timeOf(shown, sinceLog(low))} to ${high === null ? "later" : timeOf(shown, sinceLog(high))}` : ""] });
   if (waits && fan?.start.middle) foresee("start", fan.start);
-  if (fan?.end.middle) foresee("end", fan.end);
+  if (row.ended_s === null && fan?.end.middle) foresee("end", fan.end);
   return stops;
 }
 
@@ -211,9 +211,9 @@ function Lane({ row, top, height, shown, at, fan, ahead, gpus: told, isChosen, c
   const steps = row.steps.map(([atS, gpus]) => [atS, gpus]);
   const held = told !== undefined && row.ended_s === null ? told : row.ended_s === null && steps.length ? steps.at(-1)[1] : 0;
   if (row.ended_s === null && steps.length && steps.at(-1)[1] !== held) steps.push([shown.now_s, held]);
-  const lines = fan ? fanOf(fan.held, ahead.now_s, ahead.step_s) : null;
+  const lines = fan && row.ended_s === null ? fanOf(fan.held, ahead.now_s, ahead.step_s, shown.now_s) : null;
   const most = Math.max(...steps.map(([, gpus]) => gpus), ...(lines ? lines.high.map(([, gpus]) => gpus) : []), 1);
-  const endS = lines ? ahead.now_s + ahead.step_s * lines.middle.length : 0;
+  const endS = lines?.endS;
   const waits = row.ended_s === null && !held;
   const stops = stopsOf(row, shown, at, fan, waits);
   return html`<li class=${`lane ${colour(row.id)}${isChosen ? " chosen" : ""}`} style=${style} aria-setsize=${count} aria-posinset=${place + 1}>
