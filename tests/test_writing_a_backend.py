@@ -27,7 +27,7 @@ FILES = (
     "test_toy_service.py",
 )  # as they come on the page
 LACKS = 3  # tests of each suite that need nodes which can be struck
-LACKS_ABILITIES = 1  # further tests, of abilities that the toy does not have: it tells nobody whose a node is
+LACKS_ABILITIES = 2  # further tests, of abilities that the toy lacks: it tells nobody whose a node is, or was
 
 pytestmark = pytest.mark.processes
 
