@@ -124,6 +124,15 @@ def test_once_profiled_it_gets_all_its_gpus() -> None:
     assert not shares.profiling.any()
 
 
+@pytest.mark.parametrize(("profiled_s", "gets"), [(299.2, 16), (269.0, 2)])
+def test_a_profiling_run_that_a_service_began_late_is_over_with_its_lease(
+    profiled_s: float, gets: int
+) -> None:
+    """A decision takes a moment, and what it starts holds GPUs from then on: the next round is on time."""
+    snapshot = seen(rigid("old", 16), cluster=a_cluster(8, 8), profiled_s=profiled_s)
+    assert given(snapshot, decide(UniSched(), snapshot)) == {"old": gets}
+
+
 def test_a_job_that_cannot_be_stopped_is_not_profiled() -> None:
     """A profiling run would be all that it ever gets."""
     snapshot = seen(rigid("fixed", 8, preemptible=False), cluster=a_cluster(8))
@@ -210,6 +219,15 @@ def test_a_lease_of_a_job_with_a_deadline_lasts_through_the_tick_between() -> No
     assert given(between, shares) == {"patient": 8}
     assert not shares.pinned  # it keeps its cells
     cycle = seen(SLACK, BEST_EFFORT, cluster=cluster, now_s=LEASE_S, held=held, memory=shares.memory)
+    assert served(KNOWN_JOBS, cycle) == {"anytime"}
+
+
+@pytest.mark.parametrize("late_s", [0.0, 5.0])
+def test_a_cycle_that_began_late_is_over_at_the_tick_that_is_on_time(late_s: float) -> None:
+    cluster = a_cluster(8)
+    memory = decide(KNOWN_JOBS, seen(SLACK, cluster=cluster, now_s=late_s)).memory
+    held = {"patient": grant(0, n0=8)}
+    cycle = seen(SLACK, BEST_EFFORT, cluster=cluster, now_s=LEASE_S, held=held, memory=memory)
     assert served(KNOWN_JOBS, cycle) == {"anytime"}
 
 

@@ -113,14 +113,16 @@ def test_a_policy_of_rounds_only_is_asked_in_the_next_round_about_who_came(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("configured", "by_clock"),
+    ("configured", "by_clock", "late"),
     [
-        pytest.param(event_of("Configured", {"policy": "unisched"}), False, id="of an old log"),
-        pytest.param(Configured("unisched", defaults="current"), True, id="of now"),
-        pytest.param(Configured("unisched", settings={"policy.by_clock": "yes"}), True, id="that was set"),
+        pytest.param(event_of("Configured", {"policy": "unisched"}), False, 0.0, id="of an old log"),
+        pytest.param(Configured("unisched", defaults="current"), True, 0.1, id="of now"),
+        pytest.param(
+            Configured("unisched", settings={"policy.by_clock": "yes"}), True, 0.0, id="that was set"
+        ),
     ],
 )
 def test_settings_that_are_younger_than_a_log_are_as_it_meant_them(
-    configured: Configured, by_clock: bool
+    configured: Configured, by_clock: bool, late: float
 ) -> None:
-    assert scheduler_of(configured).policy == UniSched(by_clock=by_clock)
+    assert scheduler_of(configured).policy == UniSched(by_clock=by_clock, late=late)

@@ -124,6 +124,9 @@ class UniSched(CheckedSettings, space="policy"):
     whole_leases: bool = True
     # jobs that state a range run on the count that their speeds favour [paper: future work]; False: as asked
     auto_scaling: bool = False
+    # share of a lease that may lack when it ends: a decision takes a moment, and the next round is on time
+    # [chosen]; 0: none, as in a simulation, where no tick is late
+    late: float = setting(0.1, at_least=0, at_most=0.5)
     max_nodes: int = setting(20, at_least=0)  # of branch and bound; chosen: the root is nearly always enough
 
     name: ClassVar[str] = "unisched"
@@ -135,7 +138,7 @@ class UniSched(CheckedSettings, space="policy"):
             "unbounded for best effort while deadlines fill the cluster; profiling runs wait for those only"
         ),
         tables_only=True,
-        former={"by_clock": "false"},
+        former={"by_clock": "false", "late": "0"},
     )
     views: ClassVar[frozenset[View]] = frozenset(
         {View.PROGRESS, View.ESTIMATED_DURATION, View.THROUGHPUT_TABLE, View.LEARNING}
@@ -155,7 +158,7 @@ class UniSched(CheckedSettings, space="policy"):
         jobs = snapshot.jobs
         # At the end of a cycle the leases of jobs with deadlines end too, and a new plan is made.
         book = snapshot.memory if isinstance(snapshot.memory, LeaseBook) else None
-        cycle = book is None or snapshot.now_s >= book.next_cycle_s
+        cycle = book is None or self._is_over(snapshot, book)
         # The Estimator (section III-B): what each job asks for now, and how long it will still take.
         wanted, fits = self._wanted(snapshot, book)
         leased, accepted = _as_booked(book, jobs.ids)
@@ -229,6 +232,10 @@ class UniSched(CheckedSettings, space="policy"):
             bool(np.isfinite(snapshot.jobs.progress.suspension_s[row])),
         )
 
+    def _is_over(self, snapshot: Snapshot, book: LeaseBook) -> bool:
+        """Whether leases of jobs with deadlines end at this tick."""
+        return snapshot.now_s >= book.next_cycle_s - self.late * self.best_effort_lease_s
+
     def _lease_until_s(self, snapshot: Snapshot, book: LeaseBook | None, row: int) -> float:
         """When the lease of a job ends; NaN: it has none."""
         if book is None or not snapshot.jobs.held_gpus[row]:
@@ -248,7 +255,8 @@ class UniSched(CheckedSettings, space="policy"):
         stays = runs & ~jobs.preemptible
         kind = np.where(stays, jobs.held_kind, _home(snapshot))
         gpus = jobs.gpus * snapshot.cluster.stand_ins[np.maximum(kind, 0)]
-        profiled = (progress.profiled_s >= self.profile_s - WITHIN_S) | ~jobs.preemptible
+        late_s = self.late * min(self.best_effort_lease_s, self.profile_s)
+        profiled = (progress.profiled_s >= self.profile_s - late_s - WITHIN_S) | ~jobs.preemptible
         if self.profiling is Profiling.OFF:
             profiled[:] = True
         # T_dur of equation 1: what is left to run, and the resumption of those that are suspended now.
@@ -282,7 +290,7 @@ class UniSched(CheckedSettings, space="policy"):
     ) -> tuple[IntArray, FloatArray]:
         """(jobs,) GPUs and time left of jobs that state a range; a lease of a deadline keeps its count."""
         jobs, kept_gpus = snapshot.jobs, np.zeros(len(rows), dtype=np.int64)
-        if book is not None and snapshot.now_s < book.next_cycle_s:
+        if book is not None and not self._is_over(snapshot, book):
             keeps = _as_booked(book, jobs.ids)[0] & (jobs.held_kind == kind)
             kept_gpus = np.where(keeps, jobs.held_gpus, 0)
         terms = self._terms(snapshot)
