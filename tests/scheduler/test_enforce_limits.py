@@ -1,11 +1,25 @@
 """A plan that exceeds a quota or a permitted size is cut, whatever the policy was told before."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from stretto.estimate.estimators import NoEstimate
-from stretto.model import Adaptivity, Allocation, Constraints, JobId, Placement, Queue, Why
+from stretto.model import (
+    Adaptivity,
+    Allocation,
+    Constraints,
+    GpuType,
+    Job,
+    JobId,
+    Placement,
+    Queue,
+    Reservation,
+    Why,
+    cluster_of,
+    gpus_by_type,
+)
 from stretto.place.consolidate import Relaxed
 from stretto.policies.registry import load_policy
 from stretto.scheduler.constraints.context import DecisionContext
@@ -65,3 +79,51 @@ def test_a_size_between_permitted_ones_is_cut_to_the_next_smaller() -> None:
     context = context_of({"e": (1, 2, 4)})
     placement = enforce_limits(context, planned(context, e=3))
     assert placement[JobId("e")].gpus == 2
+
+
+# ── jobs on several GPU types at once ─────────────────────────────────────────────────────────────
+
+TWO_TYPES = cluster_of("two", (GpuType("own"), 1, 4), (GpuType("lent"), 1, 4))
+ON_BOTH = Allocation(0, (0, 1), (0b1111, 0b1111))
+
+
+def mixing(name: str = "m") -> Job:
+    elastic: dict[str, Any] = {"min_gpus": 1, "max_gpus": 8, "adaptivity": Adaptivity.STRONG_SCALING}
+    return a_job(name, gpus=4, heterogeneous=True, user="ada", **elastic)
+
+
+def context_with(
+    reserved: Reservation, held: dict[str, Allocation] | None = None, **constraints: Any
+) -> DecisionContext:
+    """A job that may mix types, beside a reservation of bob's."""
+    snapshot = a_snapshot(mixing(), cluster=TWO_TYPES, allocations=held)
+    snapshot = replace(snapshot, constraints=Constraints(reservations=(reserved,), **constraints))
+    return reclaim(visible_part(snapshot, Scheduler(NoEstimate(), load_policy("lyra"), Relaxed())))
+
+
+@pytest.mark.parametrize(("gpu_type", "left"), [("own", {0: 1, 1: 4}), ("lent", {0: 4, 1: 1})])
+def test_a_job_on_several_types_leaves_what_is_reserved_of_each(gpu_type: str, left: dict[int, int]) -> None:
+    context = context_with(Reservation("r", 0.0, 100.0, gpu_type, 3, user="bob"))
+    placement = enforce_limits(context, context.placement.changed({JobId("m"): ON_BOTH}))
+    assert gpus_by_type(placement[JobId("m")], TWO_TYPES) == left
+
+
+def test_a_job_on_several_types_gives_back_those_that_are_reserved() -> None:
+    reserved = Reservation("r", 0.0, 100.0, "lent", 3, user="bob")
+    context = context_with(reserved, held={"m": ON_BOTH})
+    assert gpus_by_type(context.placement[JobId("m")], TWO_TYPES) == {0: 4, 1: 1}
+
+
+def test_where_nothing_of_a_type_is_left_a_job_on_several_types_keeps_the_others() -> None:
+    reserved = Reservation("r", 0.0, 100.0, "own", 4, user="bob")
+    held = context_with(reserved, held={"m": ON_BOTH}).placement[JobId("m")]
+    assert gpus_by_type(held, TWO_TYPES) == {1: 4}
+    assert held.kind == 1
+
+
+def test_what_a_job_keeps_on_a_closed_node_counts_for_a_reservation_by_its_own_type() -> None:
+    reserved = Reservation("r", 0.0, 100.0, "lent", 1, user="bob")
+    held = Allocation(0, (0, 1), (0b1, 0b11))
+    context = context_with(reserved, held={"z": held}, staying={"z": mixing("z")})
+    (limit,) = [limit for limit in context.limits if limit.gpu_type == 1]
+    assert (limit.staying, limit.most) == (2, 1)

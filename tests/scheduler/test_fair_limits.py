@@ -261,3 +261,13 @@ def test_gpus_are_dealt_out(
     accounts = Accounts.of([name for name, one in asked.items() for _ in one])
     found = entitled_gpus(8, sizes, accounts, fair)
     assert dict(zip(asked, found.tolist(), strict=True)) == expected
+
+
+def test_who_mixes_types_gives_up_gpus_of_the_type_that_others_wait_for() -> None:
+    cluster = cluster_of("two", (GpuType("own"), 1, 2), (GpuType("lent"), 1, 2))
+    (ada,) = jobs_of("ada", 1, 4, min_gpus=1, heterogeneous=True, adaptivity=Adaptivity.STRONG_SCALING)
+    (bob,) = jobs_of("bob", 1, 2, gpu_types=("lent",))
+    on_both = {"ada0": Allocation(0, (0, 1), (0b11, 0b11))}
+    plan = decided(ada, bob, policy=Ada(sizes_jobs=True), held=on_both, cluster=cluster)
+    assert gpus_by_user(plan) == {"ada": 2, "bob": 2}
+    assert plan.placement[JobId("ada0")].nodes == (0,)

@@ -39,6 +39,7 @@ from stretto.model.placement import (
     lowest_gpus,
     no_placement,
     shift,
+    types_in_words,
 )
 from stretto.model.plan import Action, Pinned, Plan, Preemption, Reasons, Shares, Verb, Why, actions_between
 from stretto.model.policy import (
@@ -169,6 +170,7 @@ __all__ = [
     "rate_of",
     "shift",
     "traits_of",
+    "types_in_words",
     "virtual_nodes",
     "with_priority_class",
 ]

@@ -53,6 +53,11 @@ def gpus_by_type(allocation: Allocation, cluster: Cluster) -> dict[int, int]:
     return gpus
 
 
+def types_in_words(allocation: Allocation, cluster: Cluster) -> str:
+    """The name of the GPU type of an allocation; of several, their names with a plus between them."""
+    return "+".join(cluster.type_names[kind] for kind in gpus_by_type(allocation, cluster))
+
+
 class Placement(Mapping[JobId, Allocation]):
     """Every allocation at one moment: an immutable mapping that also knows what is free.
 

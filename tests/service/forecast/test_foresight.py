@@ -14,7 +14,7 @@ from stretto.scheduler.round import decide
 from stretto.service.forecast.explain import explained, question_of
 from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of, world_of
 from stretto.service.forecast.job_sizes import Ahead, SizeRecorder, sizes_ahead
-from stretto.service.forecast.simulate import configured_as, outlook_of, play, span_of
+from stretto.service.forecast.simulate import as_json, configured_as, outlook_of, play, span_of
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
@@ -274,3 +274,21 @@ def test_a_job_that_ends_between_two_rounds_holds_nothing_from_then_on(scene: Sc
     for name, sizes in zip(ends_s, recorder.by_job, strict=True):
         assert not sizes[times > ends_s[name]].any()
         assert sizes[times == ends_s[name] - 0.5] > 0
+
+
+def test_a_job_on_several_gpu_types_goes_on_in_a_fork_at_the_speed_of_all_of_them() -> None:
+    scene = Scene(nodes=1, gpus=4)
+    scene.tell(happened.Configured("lyra"), happened.NodeSeen("v0", "v100", 4))
+    asked = {"accelerators": [{"gpu_type": "", "gpus": 4}], "heterogeneous": True}
+    scene.submit("mixed", 4, resources=asked)
+    scene.give(_mixed={"n0": 0b1, "v0": 0b111})
+    scene.reconcile()
+    said = {"left_s": 900.0}
+    scene.tell(happened.Reported("mixed", said))
+    fork = fork_of(scene.state, 5.0)
+    (member,) = fork.members
+    assert member.remaining.basis is Basis.TRAINING
+    fate = play(fork).fates["mixed"]
+    assert fate.end_s == pytest.approx(905.0, rel=0.01)
+    shown = as_json(fork, outlook_of(fork, 1), 0.0)["jobs"][0]
+    assert (shown["gpus"], shown["gpu_type"]) == (4, "a100+v100")

@@ -19,6 +19,7 @@ from stretto.model import (
     Reservation,
     Snapshot,
     Why,
+    gpus_by_type,
 )
 from stretto.scheduler.constraints.fair_limits import FairLimits
 from stretto.scheduler.constraints.hierarchy import Hierarchy
@@ -48,39 +49,45 @@ class UsageCounter:
     """Counts GPUs of a placement; what it counted of the last one is remembered. row_of: of every job."""
 
     row_of: dict[JobId, int]
-    _last: tuple[Placement, IntArray, IntArray] | None = None
+    types: int  # of the cluster
+    _last: tuple[Placement, IntArray] | None = None
 
-    def columns(self, placement: Placement) -> tuple[IntArray, IntArray]:
-        """(jobs,) GPUs that a placement gives each job, and their type."""
+    def by_type(self, placement: Placement) -> IntArray:
+        """(types, jobs) GPUs that a placement gives each job, and of all types in a last row."""
         if self._last is not None and self._last[0] is placement:
-            return self._last[1:]
+            return self._last[1]
         # Most placements are a few changes away from the one before: only these are counted again.
         touched = None if self._last is None else placement.touched_since(self._last[0])
         if self._last is None or touched is None:
             touched = tuple(placement)
-            gpus, gpu_type = np.zeros(len(self.row_of), dtype=np.int64), np.full(len(self.row_of), ANY_TYPE)
+            gpus = np.zeros((self.types + 1, len(self.row_of)), dtype=np.int64)
         else:
-            gpus, gpu_type = self._last[1].copy(), self._last[2].copy()
+            gpus = self._last[1].copy()
         for job in touched:
             row, allocation = self.row_of.get(job), placement.get(job)
-            if row is not None:
-                gpus[row], gpu_type[row] = (
-                    (allocation.gpus, allocation.kind) if allocation is not None else (0, ANY_TYPE)
-                )
-        self._last = placement, gpus, gpu_type
-        return gpus, gpu_type
+            if row is None:
+                continue
+            gpus[:, row] = 0
+            if allocation is not None:
+                gpus[ANY_TYPE, row] = allocation.gpus
+                for kind, count in gpus_by_type(allocation, placement.cluster).items():
+                    gpus[kind, row] = count
+        self._last = placement, gpus
+        return gpus
+
+    def counting(self, limit: Limit, placement: Placement) -> IntArray:
+        """(jobs,) GPUs of each job that count for a limit."""
+        gpus: IntArray = np.where(limit.rows, self.by_type(placement)[limit.gpu_type], 0)
+        return gpus
 
     def holders(self, limit: Limit, placement: Placement) -> IntArray:
         """Rows of a limit that hold GPUs of its type."""
-        gpus, gpu_type = self.columns(placement)
-        holds = limit.rows & (gpus > 0)
-        return np.flatnonzero(holds if limit.gpu_type == ANY_TYPE else holds & (gpu_type == limit.gpu_type))
+        return np.flatnonzero(self.counting(limit, placement))
 
     def total(self, limit: Limit, placement: Placement) -> int:
         """GPUs that count for a limit; asked for every job that has to wait, it is remembered."""
         if limit._usage is None or limit._usage[0] is not placement:
-            gpus = int(self.columns(placement)[0][self.holders(limit, placement)].sum())
-            limit._usage = placement, gpus
+            limit._usage = placement, int(self.counting(limit, placement).sum())
         return limit._usage[1]
 
 
@@ -134,7 +141,7 @@ class DecisionContext:
     @cached_property
     def usage(self) -> UsageCounter:
         """What counts for limits."""
-        return UsageCounter(self.row_of)
+        return UsageCounter(self.row_of, len(self.snapshot.cluster.types))
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -181,13 +188,27 @@ class DecisionContext:
         if job.id in self.placement:
             self.placement = self.placement.changed({job.id: None})
 
-    def take(self, row: int, gpus: int) -> int:
-        """Take so many GPUs from a job that can do with less, else all; how many that were."""
+    def take(self, row: int, gpus: int, gpu_type: int = ANY_TYPE) -> int:
+        """Take so many GPUs from a job that can do with less, else all; how many that were.
+
+        gpu_type: of several types that it may hold, GPUs of this one come first.
+        """
         job, before = self.jobs[row], self.placement[self.jobs[row].id]
         size = self.sizes.at_most(job, before.gpus - gpus)
-        after = shrink_allocation(before, size, before) if size else None
+        after = self.shrunk(before, size, before, gpu_type) if size else None
         self.placement = self.placement.changed({job.id: after})
         return before.gpus - size
+
+    def shrunk(
+        self, allocation: Allocation, gpus: int, before: Allocation | None, gpu_type: int = ANY_TYPE
+    ) -> Allocation:
+        """So many GPUs of an allocation; those of a type go first, where it has others, too."""
+        kinds = self.snapshot.cluster.kind
+        return shrink_allocation(allocation, gpus, before, kinds, () if gpu_type == ANY_TYPE else (gpu_type,))
+
+    def held(self, row: int, gpu_type: int) -> int:
+        """GPUs of a type that a job holds now."""
+        return int(self.usage.by_type(self.placement)[gpu_type, row])
 
     def cap(self, row: int, limit: Limit, most: int) -> None:
         """A job gets no more than so many GPUs of the type of a limit."""
@@ -202,14 +223,14 @@ class DecisionContext:
             if limit.gpu_type == ANY_TYPE or not others.any():
                 self.most[row] = min(int(self.most[row]), size)
             if holding is not None and holding.gpus > self.most[row]:  # policies leave it to us to take away
-                smaller = shrink_allocation(holding, int(self.most[row]), holding)
+                smaller = self.shrunk(holding, int(self.most[row]), holding)
                 self.placement = self.placement.changed({job.id: smaller})
             return
         if limit.gpu_type != ANY_TYPE:
             # Nothing of this type is left for it; it may run on another one.
             self.gpu_types[row, limit.gpu_type] = False
-            if holding is not None and holding.kind == limit.gpu_type and job.preemptible:
-                self.release(job)
+            if holding is not None and (of_type := self.held(row, limit.gpu_type)) and job.preemptible:
+                self.take(row, of_type, limit.gpu_type)
             if self.gpu_types[row].any():
                 return
         if self.placement.get(job.id) is not None and not job.preemptible:

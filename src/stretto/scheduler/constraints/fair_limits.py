@@ -10,7 +10,7 @@ sizes jobs and can give GPUs back, it also loses those that its jobs hold beyond
 other plan is fairer, the first one holds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from stretto.model import (
     Snapshot,
     Why,
     actions_between,
+    gpus_by_type,
 )
 from stretto.scheduler.components import Scheduler, propose
 from stretto.scheduler.constraints.job_rows import select_jobs
@@ -160,7 +161,7 @@ class SharedOut:
         """Count what every job gets."""
         jobs, code = self.snapshot.jobs, self.plan.why.code
         self.account: IntArray = self.accounts.of_row[jobs.rows]
-        self.gpus, self.kind = _columns(jobs, self.plan)  # (jobs,)
+        self.gpus, self.types = _columns(jobs, self.plan)  # (jobs,), (jobs, types) of which it has some
         least = jobs.min_gpus if self.sizes else jobs.gpus
         self.least: IntArray = np.where(self.gpus > 0, np.minimum(least, self.gpus), least)  # to run at all
         self.waits: BoolArray = (self.gpus == 0) & (code > 0) & (code != Why.RECOVERING)
@@ -212,7 +213,7 @@ class SharedOut:
             return None
         waiting = behind & self.waits
         rows = (self.gpus > given_up) | (self._first(waiting) if strict else waiting)
-        return self._reduced(rows, self.gpus - given_up, capped=~behind)
+        return self._reduced(rows, self.gpus - given_up, ~behind, np.flatnonzero(useful).tolist())
 
     def with_idle(self) -> Reduced | None:
         """Those that are served, and those that idle GPUs may be enough for; None where there are none."""
@@ -230,7 +231,7 @@ class SharedOut:
             return None
         rows = served.copy()
         rows[waiting] = True
-        return self._reduced(rows, most, capped=served)
+        return self._reduced(rows, most, served)
 
     def _given(self, lacking: IntArray, useful: BoolArray, needed: int) -> IntArray:
         """(jobs,) GPUs that jobs give up: of the account that has most beyond its share first.
@@ -244,7 +245,9 @@ class SharedOut:
             left = min(int(excess[number]), needed)
             if left <= 0:
                 break
-            rows = np.flatnonzero((self.account == number) & (self.spare > 0) & useful[self.kind])
+            rows = np.flatnonzero(
+                (self.account == number) & (self.spare > 0) & self.types[:, useful].any(axis=1)
+            )
             for row in rows[np.lexsort((-rows, ~starts[rows]))].tolist():
                 if left > 0:
                     given_up[row] = self._gives(row, left)
@@ -276,8 +279,13 @@ class SharedOut:
         free = np.where(self.snapshot.usable, self.plan.placement.free, 0)
         return np.bincount(cluster.kind, free, len(cluster.types)).astype(np.int64)
 
-    def _reduced(self, rows: BoolArray, most: IntArray, capped: BoolArray) -> Reduced:
-        """Some rows, where those that are capped may have no more GPUs than this, and hold no more."""
+    def _reduced(
+        self, rows: BoolArray, most: IntArray, capped: BoolArray, gives: Container[int] = ()
+    ) -> Reduced:
+        """Some rows, where those that are capped may have no more GPUs than this, and hold no more.
+
+        gives: types of which they give up GPUs before others.
+        """
         jobs, before = self.snapshot.jobs, self.snapshot.placement
         most = np.maximum(most, jobs.min_gpus if self.sizes else jobs.gpus)
         requests: dict[int, Job] = {}
@@ -287,21 +295,25 @@ class SharedOut:
             requests[row] = replace(job, max_gpus=size, gpus=min(job.gpus, size))
             allocation = before.get(job.id)
             if allocation is not None and allocation.gpus > size and self.sizes and job.preemptible:
-                changes[job.id] = shrink_allocation(allocation, size, allocation)
+                changes[job.id] = shrink_allocation(allocation, size, allocation, self.snapshot.cluster.kind)
         for row in np.flatnonzero(~rows & (jobs.held_gpus > 0)).tolist():
             changes[jobs.ids[row]] = None  # the policy has stopped it
         return Reduced(np.flatnonzero(rows), requests, changes)
 
 
-def _columns(jobs: JobTable, plan: Plan) -> tuple[IntArray, IntArray]:
-    """(jobs,) GPUs that a plan gives each job, and their type, -1 none."""
-    gpus, kind = jobs.held_gpus.copy(), jobs.held_kind.copy()
+def _columns(jobs: JobTable, plan: Plan) -> tuple[IntArray, BoolArray]:
+    """(jobs,) GPUs that a plan gives each job, and (jobs, types) of which they are."""
+    cluster = plan.placement.cluster
+    gpus, kinds = jobs.held_gpus.copy(), np.arange(len(cluster.types))
+    types = jobs.held_kind[:, None] == kinds
     after = {action.job: action.after for action in plan.actions}
     touched = np.fromiter(map(after.__contains__, jobs.ids), dtype=np.bool_, count=len(jobs))
-    for row in np.flatnonzero(touched).tolist():
-        allocation = after[jobs.ids[row]]
-        gpus[row], kind[row] = (0, -1) if allocation is None else (allocation.gpus, allocation.kind)
-    return gpus, kind
+    mixes = jobs.heterogeneous & (gpus > 0)
+    for row in np.flatnonzero(touched | mixes).tolist():
+        allocation = plan.placement.get(jobs.ids[row])
+        gpus[row] = 0 if allocation is None else allocation.gpus
+        types[row] = False if allocation is None else np.isin(kinds, [*gpus_by_type(allocation, cluster)])
+    return gpus, types
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.model import Allocation, IntArray, Job, JobId, Placement
+from stretto.model import Allocation, Cluster, IntArray, Job, JobId, Placement, gpus_by_type
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.preemption import gpus_by_queue
@@ -29,6 +29,7 @@ class Losses:
     usage: Mapping[str, int]  # GPUs of each queue with a quota, with all jobs in it, before
     left: Mapping[str, int]  # the same afterwards
     idle: IntArray  # (types,) GPUs that no job holds afterwards
+    cluster: Cluster
 
     def owed(
         self, jobs: Iterable[Job], hierarchy: Hierarchy, sizes: PermittedSizes
@@ -51,8 +52,9 @@ class Losses:
                 for queue in hierarchy.guarded(job.queue)
             ]
             size = sizes.at_most(job, min(allocation.gpus, job.max_gpus, gpus + max(lacking, default=0)))
-            if size > gpus and self.idle[allocation.kind] < size - gpus:
-                to_keep[job.id] = shrink_allocation(allocation, size, allocation)
+            idle = sum(int(self.idle[kind]) for kind in gpus_by_type(allocation, self.cluster))
+            if size > gpus and idle < size - gpus:
+                to_keep[job.id] = shrink_allocation(allocation, size, allocation, self.cluster.kind)
                 hierarchy.add(left, job.queue, size - gpus)
         return to_keep
 
@@ -73,7 +75,7 @@ def queues_below_guarantee(context: DecisionContext, after: Placement) -> frozen
     }
     free, cluster = np.where(snapshot.usable, after.free, 0), snapshot.cluster
     idle = np.bincount(cluster.kind, free, len(cluster.types)).astype(np.int64)
-    owed = Losses(may_stay, after, usage, left, idle).owed(context.jobs, tree, context.sizes)
+    owed = Losses(may_stay, after, usage, left, idle, cluster).owed(context.jobs, tree, context.sizes)
     # Of the queues around those jobs, those that are left with less than they are guaranteed.
     around = {queue for job in owed for queue in tree.guarded(context.jobs[context.row_of[job]].queue)}
     return frozenset(queue for queue in around if left[queue] < min(usage[queue], tree.quota(queue)))

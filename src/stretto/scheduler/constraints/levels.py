@@ -303,17 +303,19 @@ class Level:
                 rest = reduced(victim, proposal.used, self.snapshot.cluster, self.context.sizes)
                 given_up = victim.held.gpus - (0 if rest is None else rest.gpus)
                 tree.add(left, victim.job.queue, -given_up)
-        losses = Losses(self._may_stay(), after, self.usage, left, self._idle(after))
+        losses = Losses(self._may_stay(), after, self.usage, left, self._idle(after), self.snapshot.cluster)
         return losses.owed(by_id.values(), tree, self.context.sizes)
 
     def _may_stay(self) -> dict[JobId, Allocation]:
         """What its jobs hold where they still may be."""
         allowed, usable = self.snapshot.jobs.allowed_kinds, self.snapshot.usable
+        kinds = self.snapshot.cluster.kind
         row_of = {self.jobs[row].id: row for row in self.rows.tolist()}
         return {
             job: allocation
             for job, allocation in self.own.items()
-            if usable[list(allocation.nodes)].all() and allowed[row_of[job], allocation.kind]
+            if usable[list(allocation.nodes)].all()
+            and allowed[row_of[job], kinds[list(allocation.nodes)]].all()
         }
 
     def _idle(self, after: Mapping[JobId, Allocation]) -> IntArray:

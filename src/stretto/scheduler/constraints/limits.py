@@ -12,7 +12,6 @@ from stretto.model import IntArray, JobId, Placement
 from stretto.scheduler.constraints.context import ANY_TYPE, DecisionContext, Limit
 from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.scheduler.constraints.reservations import keep_clear_of_reservations
-from stretto.scheduler.constraints.sizes import shrink_allocation
 
 # ── between two attempts ──────────────────────────────────────────────────────────────────────────
 
@@ -54,8 +53,8 @@ def relax_limits(context: DecisionContext, planned: Placement) -> DecisionContex
     left_out = np.flatnonzero((context.most == 0) & (context.granted > 0) & context.gpu_types.any(axis=1))
     if not left_out.size or not context.constraints.quotas_kept:
         return None
-    gpus = context.usage.columns(planned)[0]
-    room = [limit.most - int(gpus[context.usage.holders(limit, planned)].sum()) for limit in context.limits]
+    gpus = context.usage.by_type(planned)[ANY_TYPE]
+    room = [limit.most - int(context.usage.counting(limit, planned).sum()) for limit in context.limits]
     idle = int(planned.free[context.snapshot.usable].sum())
     relaxed, shared = context.copy(), set[int]()
     let_in = []
@@ -75,7 +74,7 @@ def relax_limits(context: DecisionContext, planned: Placement) -> DecisionContex
         relaxed.most[row] = size
         relaxed.why.pop(row, None)
         if before is not None:
-            smaller = shrink_allocation(before, min(size, before.gpus), before)
+            smaller = relaxed.shrunk(before, min(size, before.gpus), before)
             relaxed.placement = relaxed.placement.changed({job.id: smaller})
         let_in.append(row)
         for number in numbers:
@@ -131,23 +130,26 @@ def enforce_limits(context: DecisionContext, placement: Placement) -> Placement:
         for row, gpus in reversed(planned):
             if excess <= 0:
                 break
-            keeps = max(gpus - excess, least.get(row, 0), _never_taken(context, row))
+            whole = placement[context.jobs[row].id].gpus  # of other types, too, where it may mix them
+            keeps = max(whole - excess, least.get(row, 0), _never_taken(context, row))
             size = context.sizes.at_most(context.jobs[row], keeps)
-            if size == gpus:
+            if size == whole:
                 continue
-            placement = _cut(context, placement, row, size)
-            excess -= gpus - size
+            placement = _cut(context, placement, row, size, limit.gpu_type)
+            excess -= gpus - int(context.usage.by_type(placement)[limit.gpu_type, row])
             if not size:
                 context.note(row, limit)
     # Starts that would be in the way of a reservation.
     return keep_clear_of_reservations(context, placement)
 
 
-def _cut(context: DecisionContext, placement: Placement, row: int, gpus: int) -> Placement:
-    """The placement in which a job has only so many of its GPUs."""
+def _cut(
+    context: DecisionContext, placement: Placement, row: int, gpus: int, gpu_type: int = ANY_TYPE
+) -> Placement:
+    """The placement in which a job has only so many of its GPUs; those of a type go first."""
     job = context.jobs[row].id
     before = context.snapshot.placement.get(job)
-    return placement.changed({job: shrink_allocation(placement[job], gpus, before) if gpus else None})
+    return placement.changed({job: context.shrunk(placement[job], gpus, before, gpu_type) if gpus else None})
 
 
 # ── which jobs come first ─────────────────────────────────────────────────────────────────────────
@@ -162,9 +164,10 @@ def precedence(context: DecisionContext, row: int) -> tuple[bool, int, bool, int
 
 def _planned(context: DecisionContext, limit: Limit, placement: Placement) -> list[tuple[int, int]]:
     """(row, GPUs) of a limit's jobs, those first that come first; empty where they keep to it."""
-    rows, gpus = context.usage.holders(limit, placement), context.usage.columns(placement)[0]
-    if int(gpus[rows].sum()) <= limit.most:
+    gpus = context.usage.counting(limit, placement)
+    if int(gpus.sum()) <= limit.most:
         return []
+    rows = np.flatnonzero(gpus)
     planned = zip(rows.tolist(), gpus[rows].tolist(), strict=True)
     return sorted(planned, key=lambda pair: precedence(context, pair[0]))
 

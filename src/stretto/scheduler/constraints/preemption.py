@@ -119,7 +119,7 @@ def _reduced_further(
             size = sizes.at_least(victim.job, allocation.gpus - allowed)
         if size >= allocation.gpus:
             return None
-    after = shrink_allocation(allocation, size, allocation) if size else None
+    after = shrink_allocation(allocation, size, allocation, cluster.kind) if size else None
     budget.spend(victim.job.queue, allocation.gpus - size)
     if missing is not None:
         missing -= gpus_by_type(without(allocation, after), cluster)
@@ -158,7 +158,7 @@ def reduced(victim: Victim, used: IntArray, cluster: Cluster, sizes: PermittedSi
         return None
     nodes = tuple(rest)
     left = Allocation(int(cluster.kind[nodes[0]]), nodes, tuple(rest.values()), cpus=0.0)
-    return left if left.gpus == size else shrink_allocation(left, size, None)
+    return left if left.gpus == size else shrink_allocation(left, size, None, cluster.kind)
 
 
 def gpus_by_queue(jobs: Iterable[Job], placement: Placement, hierarchy: Hierarchy) -> dict[str, int]:

@@ -97,7 +97,9 @@ def _shed(context: DecisionContext, limit: Limit) -> None:
                 excess -= given_up
     # ... then whatever there is.
     for row in context.victims(limit) if excess > 0 else ():
-        excess -= context.take(row, excess)
+        before = context.held(row, limit.gpu_type)
+        context.take(row, excess, limit.gpu_type)
+        excess -= before - context.held(row, limit.gpu_type)
         if excess <= 0:
             break
 
@@ -232,9 +234,10 @@ def _make_room(
                     # No guarantee protects a job without a quota from one that outranks it.
                     if _outranks(context, victim, row) and not tree.guarded(job.queue):
                         continue
-                    given_up = context.take(victim, min(spare, excess))
+                    of_type = context.held(victim, gpu_type)
+                    given_up = context.take(victim, min(spare, excess), gpu_type)
                     tree.add(usage, queue, -given_up)
-                    missing -= given_up
+                    missing -= of_type - context.held(victim, gpu_type)
                     excess -= given_up
         if missing <= 0 and not _excess_with(context, job, usage):
             free[gpu_type] = job.min_gpus - missing

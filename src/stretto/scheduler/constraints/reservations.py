@@ -84,9 +84,9 @@ def _reserve_counts(
                 staying = sum(  # on nodes of the capacity, which closed ones are not
                     mask.bit_count()
                     for job, allocation in context.staying()
-                    if allocation.kind == gpu_type and is_limited(job)
+                    if is_limited(job)
                     for node, mask in zip(allocation.nodes, allocation.masks, strict=True)
-                    if context.snapshot.usable[node]
+                    if context.snapshot.usable[node] and cluster.kind[node] == gpu_type
                 )
                 most = max(int(capacity[gpu_type]) - reserved_gpus - staying, 0)
                 context.limits.append(Limit(rows, gpu_type, most, Why.RESERVED, words, staying=staying))

@@ -21,6 +21,8 @@ from stretto.model import (
     Snapshot,
     StrettoError,
     Trigger,
+    gpus_by_type,
+    types_in_words,
 )
 from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.scheduler.round import Scheduler, decide
@@ -156,7 +158,7 @@ def _changes(question: Question, until: float) -> list[dict[str, Any]]:
             continue
         allocation = plan.placement.get(job.id)
         if allocation is not None:
-            gpus, gpu_type = allocation.gpus, snapshot.cluster.type_names[allocation.kind]
+            gpus, gpu_type = allocation.gpus, types_in_words(allocation, snapshot.cluster)
             changes.append({"change": change, "gpus": gpus, "gpu_type": gpu_type})
             if change:  # the first is the nearest; where nothing is to be changed, say no more
                 break
@@ -250,7 +252,7 @@ def _first(question: Question, outlook: Forecast) -> dict[str, Any] | None:
     cluster = question.fork.cluster
     return {
         "gpus": fate.first.gpus,
-        "gpu_type": cluster.type_names[fate.first.kind],
+        "gpu_type": types_in_words(fate.first, cluster),
         "nodes": {
             cluster.nodes[node].id: mask.bit_count()
             for node, mask in zip(fate.first.nodes, fate.first.masks, strict=True)
@@ -266,7 +268,7 @@ def _holders(question: Question, outlook: Forecast | None) -> list[dict[str, Any
     accepted = set(names) if job is None or not job.gpu_types else set(job.gpu_types)
     holders = []
     for name, allocation in question.snapshot.placement.items():
-        if names[allocation.kind] not in accepted:
+        if accepted.isdisjoint(names[kind] for kind in gpus_by_type(allocation, fork.cluster)):
             continue
         end = None
         if outlook is not None:
@@ -279,7 +281,7 @@ def _holders(question: Question, outlook: Forecast | None) -> list[dict[str, Any
                 "name": called,
                 "user": user,
                 "gpus": allocation.gpus,
-                "gpu_type": names[allocation.kind],
+                "gpu_type": types_in_words(allocation, fork.cluster),
                 "end": end,
             }
         )

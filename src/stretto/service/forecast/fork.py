@@ -31,6 +31,7 @@ from stretto.model import (
     UsageLedger,
     View,
     frozen,
+    gpus_by_type,
     no_placement,
     powers_and_whole_nodes,
 )
@@ -215,7 +216,10 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
     if job.checkpoints is None and (record.uses_sdk or record.spec.elastic is not None):
         job = replace(job, checkpoints=True)
     if remaining.basis is Basis.TRAINING and allocation is not None:
-        pace = float(speeds.per_s[allocation.kind, min(allocation.gpus, speeds.per_s.shape[1] - 1)])
+        assert state.cluster is not None
+        most = speeds.per_s.shape[1] - 1
+        parts = gpus_by_type(allocation, state.cluster).items()
+        pace = sum(float(speeds.per_s[kind, min(gpus, most)]) for kind, gpus in parts)
         remaining = replace(remaining, left_s=remaining.left_s * pace)
     after = tuple(
         earlier

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stretto.model import Allocation, Constraints, InputError, Plan, StrettoError, ints
+from stretto.model import Allocation, Constraints, InputError, Plan, StrettoError, ints, types_in_words
 from stretto.scheduler.constraints.job_rows import select_jobs
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.forecast.fork import NEW, Fork, world_of
@@ -250,7 +250,7 @@ def as_json(fork: Fork, outlook: Forecast, unix_s: float) -> dict[str, Any]:
                 "user": member.job.user,
                 "runs": member.held is not None,
                 "gpus": 0 if first is None else first.gpus,
-                "gpu_type": "" if first is None else fork.cluster.type_names[first.kind],
+                "gpu_type": "" if first is None else types_in_words(first, fork.cluster),
                 "start": span_json(start, unix_s),
                 "end": span_json(end, unix_s),
                 "jct_s": _finite(end.middle_s - member.job.submitted_s),
