@@ -111,6 +111,29 @@ class RayCluster:
             )
         self.sessions[address] = self.starts[address].pid
 
+    def bring_back_lost_nodes(self) -> None:
+        """Have every node in the cluster again; what is printed says how Ray took leave of it.
+
+        A raylet ends itself where something of it does not answer in time. That is one test's failure, and
+        not that of all who come after it.
+        """
+        for node in self.nodes:
+            if any(b"/raylet/raylet" in command_of(each.pid) for each in self.of_node(node)):
+                continue
+            print(f"the raylet of {node} is gone: {self._last_words()}")
+            self.kill_node(node)
+            self.start_node(node)
+            self.joined(node)
+
+    def _last_words(self) -> str:
+        """Complaints at the end of what raylets and the head wrote."""
+        logs = [
+            *self.folder.glob("r/session_latest/logs/raylet*.out"),
+            *self.folder.glob("r/session_latest/logs/gcs*.out"),
+        ]
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-200:]]
+        return " | ".join([line for line in lines if " E " in line or " C " in line][-8:]) or "without a word"
+
     def joined(self, address: str) -> None:
         """Wait until `ray start` has done its part; where a machine was too slow for it, run it again."""
         for tries_left in reversed(range(TRIES)):
@@ -232,7 +255,9 @@ _SHARED: dict[str, Any] = {"cluster": None, "users": 0}
 
 def shared() -> RayCluster:
     """The cluster of this session, begun if need be; whoever asks lets go of it with `release`."""
-    if _SHARED["cluster"] is None:
+    if _SHARED["cluster"] is not None:
+        _SHARED["cluster"].bring_back_lost_nodes()
+    else:
         found = RayCluster()
         try:
             found.begin()

@@ -8,7 +8,7 @@ from tests.backends.ray.cluster import RayCluster, release, shared
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[RayCluster]:
+def cluster_of_all() -> Iterator[RayCluster]:
     """Begun when it is first asked for."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed; install stretto[ray]")
@@ -17,3 +17,11 @@ def cluster() -> Iterator[RayCluster]:
         yield found
     finally:
         release()
+
+
+@pytest.fixture
+def cluster(cluster_of_all: RayCluster) -> Iterator[RayCluster]:
+    """With all its nodes, whatever an earlier test has met; a test that loses one says so where it fails."""
+    cluster_of_all.bring_back_lost_nodes()
+    yield cluster_of_all
+    cluster_of_all.bring_back_lost_nodes()
