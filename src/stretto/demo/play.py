@@ -34,7 +34,7 @@ LOOK_S = 0.2  # between two looks at the jobs
 PATIENCE_S = 600.0  # for all jobs of a scene; chosen: five times what they take on two slow cores
 ENDS = (signal.SIGTERM, signal.SIGHUP)  # mean the same as ctrl-C: what runs here is in sessions of its own
 # Trainings of a minute want rounds of seconds, and nobody is to wait for a second worker of somebody else.
-SETTINGS = {"sia": {"round_s": "5", "wait_penalty": "2"}}
+SETTINGS = {"sia": {"round_s": "5", "wait_penalty": "2"}, "stretto": {"round_s": "5"}}
 
 
 class DemoFailed(StrettoError):

@@ -27,6 +27,13 @@ from stretto.model import (
 REMEMBERED_ROWS = 32_768  # chosen: rows of goodput kept; about 20 MB at 30 columns
 
 
+class Share(StrEnum):
+    """Whose evidence counts for a job. The world keeps it, so that a simulation asks it to."""
+
+    JOB = "job"  # its own
+    MODEL = "model"  # that of all jobs of its model, also of those that have ended
+
+
 @dataclass(frozen=True)
 class NoEstimate:
     """For policies that do not look at speeds."""
@@ -98,6 +105,7 @@ class OnlineGoodput:
     mode: Mode = Mode.BOOTSTRAP  # what is known beforehand
     reference: Choice = Choice.MOST_OBSERVED  # whose model stands in for that of another type
     fit: Fit = Fit.BEST  # how models are fitted
+    share: Share = Share.JOB  # whose evidence counts; a live service always counts that of the model
     _rows: Memo[Question, FloatArray] = field(
         default_factory=lambda: Memo(answer_all, REMEMBERED_ROWS), repr=False, compare=False
     )
@@ -111,6 +119,7 @@ class OnlineGoodput:
         object.__setattr__(self, "mode", _one_of(Mode, self.mode, "mode"))
         object.__setattr__(self, "reference", _one_of(Choice, self.reference, "reference"))
         object.__setattr__(self, "fit", _one_of(Fit, self.fit, "fit"))
+        object.__setattr__(self, "share", _one_of(Share, self.share, "share"))
         if self.fit is Fit.PUBLISHED:
             import scipy.optimize  # noqa: F401  (now, not in the middle of the first decision)
 

@@ -93,6 +93,7 @@ class Progress:
     recovering: BoolArray  # holds GPUs but is still starting: loading, restoring
     profiled_s: FloatArray  # spent in profiling runs
     suspension_s: FloatArray  # that a stop and a later start cost, as measured; NaN: nothing was
+    resize_s: FloatArray  # that a change of size on one GPU type costs; NaN: a stop and a start
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,6 +58,7 @@ class PolicyTraits:
     starvation: str = ""  # which jobs may be passed over, and for how long
     sizes_by_type: bool = False  # workers of one job may have another number of GPUs on each type
     mixes_types: bool = False  # a job that may hold GPUs of several types at once can get them
+    shares_knowledge: bool = False  # it counts on what all jobs of a model have shown; see estimate.share
     tables_only: bool = False  # it reads the measured tables of few jobs itself and is given no speeds
     # Settings by name, as people type them, each in the place of the default of its field.
     reproducing: Mapping[str, str] = field(default_factory=dict)  # where measured profiles are simulated

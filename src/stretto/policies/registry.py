@@ -33,6 +33,7 @@ POLICIES: dict[str, str] = {
     "sia": "stretto.policies.sia.policy:Sia",
     "sjf": "stretto.policies.sjf:ShortestJobFirst",
     "srsf": "stretto.policies.srtf:ShortestRemainingServiceFirst",
+    "stretto": "stretto.policies.stretto.policy:Stretto",
     "srtf": "stretto.policies.srtf:ShortestRemainingTimeFirst",
     "synergy": "stretto.policies.synergy:Synergy",
     "themis": "stretto.policies.themis:Themis",

@@ -12,6 +12,7 @@ from stretto.model import (
     Allocation,
     BoolArray,
     Durations,
+    Evidence,
     FloatArray,
     IntArray,
     Learning,
@@ -152,16 +153,21 @@ class Physics:
                 self._unmeasured if row in self.training else self.tables[row] for row in rows.tolist()
             ]
         if View.GOODPUT_MODEL in views:
-            training = self.training
-            columns["known_evidence"] = [
-                training[row].evidence if row in training else None for row in rows.tolist()
-            ]
+            columns["known_evidence"] = [self._evidence(row) for row in rows.tolist()]
         if View.LEARNING in views:
             columns["known_learning"] = self._learning(rows, now_s)
         if View.CPU_DEMAND in views:
             cpus = self.recorded.cpus_per_gpu
             columns["known_cpu_demand"] = np.full(len(rows), nan) if cpus is None else cpus[rows]
         return columns
+
+    def _evidence(self, row: int) -> Evidence | None:
+        """What a training job and, where that is shared, its model have shown; None of a recorded job."""
+        run = self.training.get(row)
+        if run is None:
+            return None
+        run.learn_of_model()
+        return run.evidence
 
     def _tables_of(self, rows: IntArray) -> list[MeasuredSpeeds]:
         """Measured speeds by row; each is looked up once in a job's life."""
@@ -217,6 +223,7 @@ class Physics:
             recovering=recovering,
             profiled_s=accounting.profiled_s[rows] + np.where(accounting.profiling[rows], since_s, 0.0),
             suspension_s=self._suspensions_s(rows),
+            resize_s=self._resizes_s(rows),
         )
 
     def _suspensions_s(self, rows: IntArray) -> FloatArray:
@@ -230,6 +237,11 @@ class Physics:
                 set_s = settings.start_s
                 took_s[position] = run.truth.restart_s if set_s is None else set_s
         return took_s
+
+    def _resizes_s(self, rows: IntArray) -> FloatArray:
+        """(jobs,) what this world charges for a change of size; NaN where that is a stop and a start."""
+        resize_s = self.settings.resize_s
+        return np.full(len(rows), nan if resize_s is None else resize_s)
 
     def _durations(self, rows: IntArray, now_s: float) -> Durations:
         duration_s = self.recorded.work_s[rows]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.estimate.estimators import Share
 from stretto.estimate.goodput_rows import Fit
 from stretto.estimate.registry import MODEL, estimator_for
 from stretto.estimate.throughput import Choice, Mode
@@ -25,6 +26,7 @@ from stretto.model import (
     Snapshot,
     UsageLedger,
     View,
+    traits_of,
 )
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
@@ -32,7 +34,7 @@ from stretto.scheduler.round import Estimator, Lending, Scheduler, decide
 from stretto.sim.accounting import Charging
 from stretto.sim.lenders import SETTLE_S, SimulatedLender
 from stretto.sim.result import Result
-from stretto.sim.settings import Batches, Fidelity, Profiling, SimSettings
+from stretto.sim.settings import Batches, Fidelity, Learning, Profiling, SimSettings
 from stretto.sim.setup import physics_of
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.world import CapacityEvent, SimulatedWorld
@@ -92,6 +94,8 @@ class Setup:
         sim = self.sim
         if (self.estimate_settings or {}).get("mode") == Mode.ORACLE:
             sim = replace(sim, profiling=Profiling.ORACLE)
+        if self._share is Share.MODEL:
+            sim = replace(sim, learning=Learning.MODEL)
         if View.GOODPUT_MODEL not in self.policy.views:
             sim = replace(sim, batches=Batches.TUNED)
         return sim
@@ -104,8 +108,17 @@ class Setup:
         """
         published = {"fit": Fit.PUBLISHED, "reference": Choice.FIRST_MODEL}
         settings = self.estimate_settings or {}
-        as_published = self.sim.fidelity is Fidelity.ARTIFACT and not settings.get(MODEL)
-        return estimator_for(self.policy, {**(published if as_published else {}), **settings})
+        if settings.get(MODEL):
+            return estimator_for(self.policy, settings)
+        usual = published if self.sim.fidelity is Fidelity.ARTIFACT else {}
+        return estimator_for(self.policy, {**usual, "share": self._share, **settings})
+
+    @property
+    def _share(self) -> Share:
+        """Whose evidence counts for a job, where the settings leave it to the policy."""
+        usual = Share.MODEL if traits_of(self.policy).shares_knowledge else Share.JOB
+        given = str((self.estimate_settings or {}).get("share", usual))
+        return Share.MODEL if given == Share.MODEL else Share.JOB
 
     def make_placer(self) -> Any:
         """The placement rule."""

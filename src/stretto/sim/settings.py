@@ -27,6 +27,13 @@ class Profiling(StrEnum):
     ORACLE = "oracle"  # its true step times on every type, and the noise of its gradients
 
 
+class Learning(StrEnum):
+    """For which jobs the evidence of a training job counts."""
+
+    JOB = "job"  # for itself alone, as in Sia's published simulator
+    MODEL = "model"  # for jobs of its model that run beside it or come later, as on the live service
+
+
 class Scaling(StrEnum):
     """How the speed of a recorded job follows its GPUs."""
 
@@ -47,6 +54,7 @@ class SimSettings(CheckedSettings, space="sim"):
     # of a change of size without stopping (ONES: about 1); None: by a restart
     resize_s: float | None = setting(None, at_least=0)
     profiling: Profiling = Profiling.ONE_GPU  # estimate.mode=oracle makes it the oracle's
+    learning: Learning = Learning.JOB  # estimate.share=model makes it the model's
     profiling_trains: bool = True  # what a policy's profiling run trains counts, as on the live service
     # from arrival until a job may start: its profiling run; 0: known beforehand
     profile_s: float = setting(0.0, at_least=0)

@@ -20,8 +20,9 @@ from stretto.model import (
     TrainingLimits,
 )
 from stretto.sim.physics import Physics
-from stretto.sim.settings import Batches, Fidelity, Profiling, Scaling, SimSettings
+from stretto.sim.settings import Batches, Fidelity, Learning, Profiling, Scaling, SimSettings
 from stretto.sim.truth.inference import inference_truth
+from stretto.sim.truth.model_knowledge import ModelKnowledge
 from stretto.sim.truth.parametric import parametric_truth
 from stretto.sim.truth.profiled import profiled_truth
 from stretto.sim.truth.profiles import ProfileLibrary
@@ -104,6 +105,7 @@ class _Truths:
     made: dict[tuple[str, LearningCurve | None], TrainingTruth] = field(default_factory=dict)
     shown: dict[tuple[str, int], TrainingLimits] = field(default_factory=dict)
     told: dict[TrainingTruth, tuple[Observations, ...]] = field(default_factory=dict)
+    learned: dict[TrainingTruth, ModelKnowledge] = field(default_factory=dict)
 
     def of(self, job: Job, learning: LearningCurve | None = None) -> TrainingTruth:
         """The truth of a job's model, and of the data that it trains on where that is known."""
@@ -130,6 +132,14 @@ class _Truths:
             self.told[truth] = true_observations(truth, self.cluster)
         return self.told[truth]
 
+    def shared(self, truth: TrainingTruth) -> ModelKnowledge | None:
+        """What its jobs learn together; None where each learns alone, or all is known beforehand."""
+        if self.settings.learning is Learning.JOB or self.settings.profiling is Profiling.ORACLE:
+            return None
+        if truth not in self.learned:
+            self.learned[truth] = ModelKnowledge.of_types(len(self.cluster.types))
+        return self.learned[truth]
+
     def _make(self, job: Job, learning: LearningCurve | None) -> TrainingTruth:
         if self.profiles is not None and job.model in self.profiles.names:
             return profiled_truth(self.profiles.model(job.model), self.cluster, self.settings.fidelity)
@@ -152,6 +162,7 @@ def _run(job: Job, known: Truth, truths: _Truths, settings: SimSettings) -> Trai
         fixed_batch=(job.batch_size or truth.limits.init_batch) if fixed else 0,
         settings=settings,
         foreseen=truths.foreseen(truth),
+        of_model=truths.shared(truth),
     )
 
 

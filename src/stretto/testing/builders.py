@@ -82,6 +82,7 @@ def some_progress(jobs: int, **columns: Any) -> Progress:
         "recovering": np.zeros(jobs, dtype=np.bool_),
         "profiled_s": np.zeros(jobs),
         "suspension_s": np.full(jobs, np.nan),
+        "resize_s": np.full(jobs, np.nan),
     }
     return Progress(**(blank | {name: np.asarray(column) for name, column in columns.items()}))
 

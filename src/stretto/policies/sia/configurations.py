@@ -154,6 +154,49 @@ class ConfigurationSet:
                 capacity[np.flatnonzero(self.pools.kind == allocation.kind)[0]] += away
         return capacity
 
+    def allowed(self, jobs: JobTable, speeds: Speeds, seen: IntArray, growth: int) -> BoolArray:
+        """(jobs, columns) what each may have: whole replicas in its range, on types that it accepts.
+
+        seen: (jobs, types) most GPUs on which its speed was observed. It may have `growth` times the replicas
+        of that (section 3.1), never beyond its reach. The smallest in its range is always allowed: it has to
+        start somewhere.
+        """
+        replicas, part = np.divmod(self.gpus, self.replica)
+        whole = (self.goodput > 0) & (part == 0)
+        largest = growth * (seen[:, self.kind] // self.replica).max(axis=1, initial=0)
+        largest = np.minimum(largest, speeds.reach_gpus // self.replica.max(axis=1, initial=1))
+        elastic = (self.gpus >= jobs.fewest_gpus[:, self.kind]) & (self.gpus <= jobs.max_gpus[:, None])
+        least = _fewest(replicas, elastic & (part == 0), self.kind)
+        elastic &= replicas <= np.maximum(largest[:, None], least)
+        suits = whole & self.acceptable & jobs.allowed_kinds[:, self.kind] & (elastic | self.fixed[:, None])
+        return np.asarray(suits | self.is_reserved)  # kept for it, whatever is known of its speed
+
+    def forced(
+        self, snapshot: Snapshot, current: BoolArray, valid: BoolArray, worth: FloatArray
+    ) -> tuple[IntArray, IntArray]:
+        """(jobs,) the column that a job must get or -1, and (pools,) what there is to choose from.
+
+        Forced are jobs that are restarting, not preemptible, or reserved. Makes forced columns valid in
+        place. A job that may not be stopped is let in only while what is forced fits (section 3.4,
+        preemption and reservation).
+        """
+        jobs = snapshot.jobs
+        forced = np.full(len(jobs), -1)
+        # First jobs that run and must go on, even on GPUs that others may not use; then those that wait.
+        stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & current.any(axis=1))
+        capacity = self.capacity(snapshot, stays)
+        left = capacity.copy()
+        enters = np.flatnonzero(self.insists & ~current.any(axis=1))
+        for row in [*stays.tolist(), *enters.tolist()]:
+            choice = current[row] if current[row].any() else valid[row]
+            fits = choice & (self.gpus[row] <= left[self.pool])
+            valid[row] &= fits
+            if fits.any():
+                forced[row] = np.where(fits, worth[row], -np.inf).argmax()
+                valid[row, forced[row]] = True
+                left[self.pool[forced[row]]] -= self.gpus[row, forced[row]]
+        return forced, capacity
+
     def lacks_room(self, suits: BoolArray, forced: IntArray, capacity: IntArray) -> BoolArray:
         """(jobs,) for which no column that suits has enough GPUs beside those that others must get.
 
@@ -194,6 +237,20 @@ class ConfigurationSet:
             prices=by_type,
             gap=gap,
         )
+
+
+def _fewest(replicas: IntArray, suits: BoolArray, kind: IntArray) -> IntArray:
+    """(jobs, columns) replicas of the smallest column of the same type that suits a job, 0 where none does.
+
+    A job starts there: on its minimum, or the next configuration where that is none.
+    """
+    none = np.iinfo(np.int64).max
+    sizes = np.where(suits, replicas, none)
+    fewest = np.empty_like(sizes)
+    for each in np.unique(kind):
+        columns = kind == each
+        fewest[:, columns] = sizes[:, columns].min(axis=1, keepdims=True)
+    return np.where(fewest == none, 0, fewest)
 
 
 def _columns(offered: Configurations, pools: Pools, with_requests: bool) -> tuple[IntArray, IntArray]:

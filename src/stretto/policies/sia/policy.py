@@ -108,7 +108,7 @@ class Sia(CheckedSettings, space="policy"):
         worth = self._worth(snapshot, goodput, valid, current, configs)
         # Non-preemptive jobs and reservations are constraints on the choice (3.4, the last paragraph).
         suits = valid.copy()
-        forced, capacity = self._forced(snapshot, current, valid, worth, configs)
+        forced, capacity = configs.forced(snapshot, current, valid, worth)
         # The ILP: at most one configuration for each job, within the GPUs of each type. It is a
         # multiple-choice knapsack, so no general solver of integer programs is needed.
         with span("solve"):
@@ -137,22 +137,10 @@ class Sia(CheckedSettings, space="policy"):
         self, jobs: JobTable, speeds: Speeds, configs: ConfigurationSet
     ) -> tuple[FloatArray, BoolArray]:
         """G and where it is valid, (jobs, columns): section 3.3, and the doubling rule of 3.1 in replicas."""
-        goodput = configs.goodput.copy()
-        # Whole replicas only, on configurations of the job's sort and on types that it accepts.
-        replicas, part = np.divmod(configs.gpus, configs.replica)
-        valid = (goodput > 0) & (part == 0) & configs.acceptable & jobs.allowed_kinds[:, configs.kind]
         # An oracle may have been shown speeds on GPUs that the job never held.
         seen = np.minimum(speeds.observed_gpus, jobs.progress.largest_held_gpus[:, None])
-        # 3.1: at most `growth` times the replicas on which the job was observed, and never beyond its reach.
-        largest = self.growth * (seen[:, configs.kind] // configs.replica).max(axis=1, initial=0)
-        largest = np.minimum(largest, speeds.reach_gpus // configs.replica.max(axis=1, initial=1))
-        # Its own range, in which the smallest configuration is always allowed: it has to start somewhere.
-        fewest = jobs.fewest_gpus[:, configs.kind]
-        elastic = (configs.gpus >= fewest) & (configs.gpus <= jobs.max_gpus[:, None])
-        least = _fewest(replicas, elastic & (part == 0), configs.kind)
-        elastic &= replicas <= np.maximum(largest[:, None], least)
-        valid &= elastic | configs.fixed[:, None]
-        valid |= configs.is_reserved  # kept for it, whatever is known of its speed
+        valid = configs.allowed(jobs, speeds, seen, self.growth)
+        goodput = configs.goodput.copy()
         if self.first_type is FirstType.BLIND:
             goodput[~speeds.modelled] = 1.0
         return goodput, valid
@@ -203,51 +191,6 @@ class Sia(CheckedSettings, space="policy"):
         factor = np.maximum(age_s - jobs.progress.restarts * restart_s, 0.0) / (age_s + restart_s)
         discounted = (age_s >= restart_s) & current.any(axis=1)
         return np.where(discounted[:, None] & ~current, factor[:, None], 1.0)
-
-    def _forced(
-        self,
-        snapshot: Snapshot,
-        current: BoolArray,
-        valid: BoolArray,
-        worth: FloatArray,
-        configs: ConfigurationSet,
-    ) -> tuple[IntArray, IntArray]:
-        """(jobs,) the column that a job must get or -1, and (pools,) what there is to choose from.
-
-        Forced are jobs that are restarting, not preemptible, or reserved. Makes forced columns valid in
-        place. A job that may not be stopped is let in only while what is forced fits (section 3.4,
-        preemption and reservation).
-        """
-        jobs = snapshot.jobs
-        forced = np.full(len(jobs), -1)
-        # First jobs that run and must go on, even on GPUs that others may not use; then those that wait.
-        stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & current.any(axis=1))
-        capacity = configs.capacity(snapshot, stays)
-        left = capacity.copy()
-        enters = np.flatnonzero(configs.insists & ~current.any(axis=1))
-        for row in [*stays.tolist(), *enters.tolist()]:
-            choice = current[row] if current[row].any() else valid[row]
-            fits = choice & (configs.gpus[row] <= left[configs.pool])
-            valid[row] &= fits
-            if fits.any():
-                forced[row] = np.where(fits, worth[row], -np.inf).argmax()
-                valid[row, forced[row]] = True
-                left[configs.pool[forced[row]]] -= configs.gpus[row, forced[row]]
-        return forced, capacity
-
-
-def _fewest(replicas: IntArray, suits: BoolArray, kind: IntArray) -> IntArray:
-    """(jobs, columns) replicas of the smallest column of the same type that suits a job, 0 where none does.
-
-    A job starts there: on its minimum, or the next configuration where that is none.
-    """
-    none = np.iinfo(np.int64).max
-    sizes = np.where(suits, replicas, none)
-    fewest = np.empty_like(sizes)
-    for each in np.unique(kind):
-        columns = kind == each
-        fewest[:, columns] = sizes[:, columns].min(axis=1, keepdims=True)
-    return np.where(fewest == none, 0, fewest)
 
 
 def _prefer(held: BoolArray, valid: BoolArray, kind: IntArray) -> FloatArray:

@@ -118,6 +118,11 @@ SWITCH_S = 1.0  # the same for a job that can change its size in place, as its w
 REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
 
 
+def switches_in_place(record: JobRecord) -> bool:
+    """Whether its workers have shown that they change their number without stopping."""
+    return record.accounting.switches > 0 or bool(record.uses_sdk)
+
+
 def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
     """What a job's table of speeds is made of: reports of its own, and of its model before it started."""
     learned, sizes = record.learned, worker_gpus_of(record, cluster)
@@ -214,14 +219,13 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     most = max(most, init)
     local = min((int(bound) for bound in (batch.per_gpu, latest.get("max_local")) if bound), default=most)
     smallest = max(1, min(local, int(latest.get("min_local") or 1)))
-    switches = record.accounting.switches > 0 or bool(record.uses_sdk)
     return _limits(
         len(cluster.types),
         init,
         most,
         smallest,
         local,
-        SWITCH_S if switches else RESTART_S,
+        SWITCH_S if switches_in_place(record) else RESTART_S,
         worker_gpus_of(record, cluster),
         bool(latest.get("accumulates", True)),
         singles(known_points(record), worker_gpus_of(record, cluster)),

@@ -34,6 +34,7 @@ from stretto.model import (
 )
 from stretto.service.scheduling.estimates import (
     LEAST_LEFT_S,
+    SWITCH_S,
     WAITED_S,
     cpus_per_gpu,
     evidence_of,
@@ -42,6 +43,7 @@ from stretto.service.scheduling.estimates import (
     prior_table,
     recovering_until_s,
     speed_evidence_of,
+    switches_in_place,
     work_left,
 )
 from stretto.service.state.records import JobRecord
@@ -60,7 +62,7 @@ FLOATS = (
         "last_stop_s",
         "recovering_until_s",
     ),
-    *("suspension_s", "stated_s", "told_left_s", "work_left", "cpus"),
+    *("suspension_s", "resize_s", "stated_s", "told_left_s", "work_left", "cpus"),
     *("samples", "dataset_samples", "initial_loss", "loss", "metric"),
 )
 INTS = ("held_gpus", "held_nodes", "held_kind", "restarts", "largest_held", "epochs")
@@ -171,6 +173,7 @@ class JobColumns:
             recovering=self._recovering(rows, now_s),
             profiled_s=column["profiled_s"][rows] + np.where(profiles, since_s, 0.0),
             suspension_s=self._suspensions_s(rows),
+            resize_s=column["resize_s"][rows],
         )
 
     def _suspensions_s(self, rows: IntArray) -> FloatArray:
@@ -300,6 +303,7 @@ class JobColumns:
             column["recovering_until_s"][row] = recovering_until_s(record, allocation, state)
             column["breakable"][row] = is_breakable(record)
             column["suspension_s"][row] = record.suspensions.mean_s
+            column["resize_s"][row] = SWITCH_S if switches_in_place(record) else nan
         if views & DURATIONS:
             left_s = latest.get("left_s")
             column["stated_s"][row] = stated_duration(record)[0]

@@ -24,6 +24,7 @@ from stretto.model import (
     powers_and_whole_nodes,
 )
 from stretto.sim.settings import Fidelity, SimSettings
+from stretto.sim.truth.model_knowledge import ModelKnowledge
 
 
 class TrainingTruth(Hashable, Protocol):
@@ -70,6 +71,7 @@ class TrainingRun:
     fixed_batch: int  # 0: chooses its own
     settings: SimSettings
     foreseen: tuple[Observations, ...] = ()  # its true speeds, where schedulers are shown them beforehand
+    of_model: ModelKnowledge | None = None  # shared with other jobs of its model; None: each learns alone
     now_s: float = 0.0
     epoch: int = 0
     progress: float = 0.0
@@ -94,6 +96,13 @@ class TrainingRun:
         self.evidence = Evidence(
             self.visible, (NOTHING_OBSERVED,) * types, nan, nan, fixed_batch=self.fixed_batch
         )
+
+    def learn_of_model(self) -> None:
+        """Take over what others of its model have shown in the meantime."""
+        evidence = self.evidence
+        assert evidence is not None
+        if self.of_model is not None:
+            self.evidence = self.of_model.shown_to(evidence, self.epoch)
 
     @property
     def replicas(self) -> int:
@@ -220,7 +229,11 @@ class TrainingRun:
         of_type = observed[self.kind]
         if not self.foreseen:
             point = Point(len(self.shape), self.replicas, self.local_batch, step_s - sync_s, step_s)
-            of_type = of_type.with_point(point)
+            if self.of_model is not None:
+                of_type = self.of_model.with_point(self.kind, point)
+                self.of_model.tell_noise(self.epoch, grad_sqr, grad_var)
+            else:
+                of_type = of_type.with_point(point)
         if of_type is not observed[self.kind] or grad_sqr != before.grad_sqr or grad_var != before.grad_var:
             observed = (*observed[: self.kind], of_type, *observed[self.kind + 1 :])
             self.evidence = Evidence(before.limits, observed, grad_sqr, grad_var, before.fixed_batch)
@@ -230,6 +243,7 @@ class TrainingRun:
         """Re-choose local batch and accumulation for the GPUs held, as the job's own agent would."""
         if not self.shape:
             return
+        self.learn_of_model()
         evidence = self.evidence
         assert evidence is not None
         replicas = self.replicas

@@ -1,0 +1,1 @@
+"""Our own policy: remaining times, damped by how long a decision lasts."""
