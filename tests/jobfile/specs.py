@@ -28,6 +28,7 @@ from stretto.jobfile import (
     Worth,
 )
 from stretto.jobfile.spec import PLAIN_KEYS
+from stretto.model import Purpose
 
 NAMES = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,20}", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
@@ -117,6 +118,12 @@ def plain_values(key: Field[Any]) -> st.SearchStrategy[Any]:
 def specs(draw: st.DrawFn) -> JobSpec:
     """Any specification that there can be."""
     timed = draw(st.sampled_from(["", "deadline", "rewards"]))
+    values = {name: draw(plain_values(key)) for name, key in PLAIN_KEYS.items()}
+    stop, sized = draw(maybe(STOPS)), draw(sizes())
+    batch = sized["batch"]
+    learns = batch.policy is BatchPolicy.ADAPTIVE or batch.lr_scaling or (stop and stop.steps is None)
+    if learns:
+        values["purpose"] = Purpose.TRAINING
     after_s = sorted(draw(st.lists(SECONDS, min_size=3, max_size=3, unique=True)))
     worths = draw(FALLING)
     return JobSpec(
@@ -135,7 +142,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         rewards=tuple(Worth(When(after_s=by), worth) for by, worth in zip(after_s, worths, strict=False))
         if timed == "rewards"
         else (),
-        stop=draw(maybe(STOPS)),
+        stop=stop,
         checkpoint=draw(maybe(st.builds(Checkpoint, st.sampled_from(["", "ckpt"]), maybe(SECONDS)))),
         preemptible=draw(st.booleans()),
         grace_period_s=draw(st.floats(0.0, 1e5)),
@@ -148,6 +155,6 @@ def specs(draw: st.DrawFn) -> JobSpec:
         ),
         notify=tuple(draw(st.lists(NOTICES, max_size=2))),
         expected_time_s=draw(maybe(SECONDS)),
-        **{name: draw(plain_values(key)) for name, key in PLAIN_KEYS.items()},
-        **draw(sizes()),
+        **values,
+        **sized,
     )

@@ -240,6 +240,17 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ),
         ("batch: {lr_scaling: legw}", "batch.lr_scaling must be one of linear, sqrt, "),
         ("batch: {lr_scaling: linaer}", "batch.lr_scaling: unknown rule 'linaer', did you mean 'linear'?"),
+        ("purpose: guessing", "line 2: purpose must be one of training, batch-inference, got 'guessing'"),
+        (
+            "purpose: batch-inference\nelastic: {min: 1}\nbatch: {policy: adaptive}",
+            "purpose batch-inference and batch.policy exclude each other: expected no batch.policy, got",
+        ),
+        ("purpose: batch-inference\nbatch: {lr_scaling: sqrt}", "and batch.lr_scaling exclude each other"),
+        ("purpose: batch-inference\nstop: {epochs: 2}", "expected no stop.epochs, got 2"),
+        (
+            "purpose: batch-inference\nstop: {metric: a, target: 1, max: 2}",
+            "expected no stop.metric, got 'a'",
+        ),
         ("deadline: 4", 'line 2: deadline must be a duration like "4h", or a date with its zone'),
         ("deadline: 2030-01-31T18:00:00", "got '2030-01-31T18:00:00'"),
         ("deadline: 0001-01-01T00:00:00+14:00", "got '0001-01-01T00:00:00+14:00'"),

@@ -86,6 +86,7 @@ class SpeedEvidence:
     reach_gpus: int  # beyond these more GPUs bring nothing
     stated_per_s: float = 0.0  # steps per second on what it asks for, as its owner expects; 0: not stated
     replica_gpus: tuple[int, ...] = ()  # of a worker by type, where types differ; (): gpus_per_worker
+    scaling: float = SCALING  # of each doubling of GPUs, while nothing is measured
 
     def worker_gpus(self, kind: int) -> int:
         """GPUs of one worker on a type."""
@@ -138,7 +139,7 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
         curves[:, kind], source[:, kind] = _through(base, anchors[kind], axis, kind, Source.FITTED)
     # Types with one worker at most: the shape of the type that is known best, or the assumed one.
     best = max(modelled, key=lambda kind: (several[kind], -kind), default=None)
-    shape = _assumed(axis) if best is None else curves[:, best]
+    shape = _assumed(axis, evidence.scaling) if best is None else curves[:, best]
     of_shape = Source.ASSUMED if best is None else Source.FITTED
     known_types = set(modelled)
     for kind in range(types):
@@ -151,7 +152,7 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     reference = best if best is not None else min(known_types, default=None)
     for kind in set(range(types)) - known_types:
         if reference is None:
-            asked_speed = _assumed_speed(evidence.asked_gpus / axis.each)
+            asked_speed = _assumed_speed(evidence.asked_gpus / axis.each, evidence.scaling)
             curves[:, kind] = shape * stated[kind] * (evidence.stated_per_s or 1.0) / asked_speed
         else:
             curves[:, kind] = curves[:, reference] * stated[kind] / stated[reference]
@@ -341,14 +342,14 @@ def _through(
     return curves, source
 
 
-def _assumed_speed(workers: float | IntArray) -> FloatArray:
-    """Of a job that was never measured, over that on one worker."""
-    return np.asarray(workers * SCALING ** np.log2(workers), dtype=np.float64)
+def _assumed_speed(workers: float | IntArray, scaling: float) -> FloatArray:
+    """Of a job that was never measured, over that on one worker; scaling: of each doubling."""
+    return np.asarray(workers * scaling ** np.log2(workers), dtype=np.float64)
 
 
-def _assumed(axis: _Axis) -> FloatArray:
+def _assumed(axis: _Axis, scaling: float) -> FloatArray:
     """(2, workers) the same however far spread."""
-    return np.tile(_assumed_speed(axis.useful), (2, 1))
+    return np.tile(_assumed_speed(axis.useful, scaling), (2, 1))
 
 
 def _fitted(evidence: SpeedEvidence, observed: Observations, axis: _Axis, kind: int) -> FloatArray:

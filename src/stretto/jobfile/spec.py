@@ -39,7 +39,7 @@ from stretto.jobfile.parts import (
     shown,
     wrong,
 )
-from stretto.model import InputError, Kind
+from stretto.model import InputError, Kind, Purpose
 from stretto.model.suggestions import did_you_mean
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -188,6 +188,7 @@ class JobSpec:
     priority: int = 0  # larger is sooner
     priority_class: str = ""  # by name, instead of a number
     kind: Kind = plain_key(Kind.BATCH)  # whether people wait for it
+    purpose: Purpose = plain_key(Purpose.TRAINING)  # what it does with its model
     setup: str = ""  # for a shell, before `run`, once on each node of an attempt
     workdir: str = ""  # "" = as the service says; else absolute, or below where it says
     envs: Mapping[str, str] = field(default_factory=dict)
@@ -232,6 +233,7 @@ class JobSpec:
         self._check_plain_keys()
         self._check_mappings()
         self._check_sizes()
+        self._check_purpose()
         self._check_rewards()
 
     @property
@@ -342,6 +344,24 @@ class JobSpec:
                 raise wrong("elastic.max", expected, self.elastic.max_gpus)
         if self.elastic and self.elastic.max_gpus is not None and self.gpus > self.elastic.max_gpus:
             raise wrong("elastic.max", f"at least one worker of {each} GPUs", self.elastic.max_gpus)
+
+    def _check_purpose(self) -> None:
+        """A job that only infers learns nothing, and each of its workers keeps a batch of its own."""
+        if self.purpose is Purpose.TRAINING:
+            return
+        stop, batch = self.stop, self.batch
+        of_trainings = (
+            ("batch.policy", batch.policy.value if batch.policy is BatchPolicy.ADAPTIVE else ""),
+            ("batch.lr_scaling", batch.lr_scaling),
+            ("stop.epochs", stop.epochs if stop is not None else None),
+            ("stop.metric", stop.metric if stop is not None else ""),
+        )
+        for key, value in of_trainings:
+            if value:
+                raise InputError(
+                    f"purpose {self.purpose} and {key} exclude each other: expected no {key}, got"
+                    f" {shown(value)}"
+                )
 
     def _check_rewards(self) -> None:
         if self.deadline is not None and self.rewards:

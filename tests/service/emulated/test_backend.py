@@ -18,6 +18,10 @@ RESNET = (
     "run: x\nmodel: resnet18-cifar10\nelastic: {min: 1, max: 8}\n"
     "batch: {policy: adaptive, init: 256}\nresources: {accelerators: 2}\n"
 )
+INFERS = (
+    "run: x\nmodel: resnet18-cifar10\npurpose: batch-inference\nelastic: {min: 1, max: 8}\n"
+    "batch: {init: 256}\nstop: {steps: 1000}\nresources: {accelerators: 2}\n"
+)
 TWO = ((0, 1), (0, 2))
 
 
@@ -341,3 +345,23 @@ def test_short_runs_beforehand_delay_a_job_where_the_policy_looks_at_what_they_t
         assert max(record.not_before_s - 5.0, 0.0) == waits_s
 
     played(play)
+
+
+def test_a_job_that_infers_passes_its_items_forward_and_is_twice_as_fast_on_two_workers() -> None:
+    taken: dict[int, float] = {}
+
+    async def play(workers: int) -> None:
+        stage = Stage(SimSettings())
+        stage.submit("1", INFERS)
+        record = stage.log_writer.state.jobs["1"]
+        truth = Truths(stage.log_writer.state.cluster, SimSettings()).run_of(record).run.truth  # type: ignore
+        names = await stage.start("1", 1, TWO[:workers])
+        stage.go_to(truth.restart_s + 1e6)
+        shown = await stage.shown(names[0])
+        assert stage.reports("1")[-1]["finished"] is True
+        assert stage.reports("1")[-1]["samples"] == pytest.approx(1000 * 256)
+        taken[workers] = shown.ended_s - truth.restart_s
+
+    for workers in (1, 2):
+        played(lambda workers=workers: play(workers))  # type: ignore[misc]
+    assert taken[2] == pytest.approx(taken[1] / 2)

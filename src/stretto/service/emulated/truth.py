@@ -3,7 +3,8 @@
 A job runs by the clock if it states `expected_time`, or if its label `emulated.duration_s` says how long it
 really takes. It takes so long on what it asks for, and is faster or slower elsewhere as recorded jobs are.
 One that states neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by
-epoch. Any other runs for an hour. So does one that may mix GPU types, unless it says how long it takes. How
+epoch. If its purpose is batch inference, it passes `stop.steps` times `batch.init` items forward. Any other
+runs for an hour. So does one that may mix GPU types, unless it says how long it takes. How
 fast a training of the catalogue is on several types at once is not known.
 """
 
@@ -21,11 +22,13 @@ from stretto.model import (
     Cluster,
     InputError,
     MeasuredSpeeds,
+    Purpose,
     TrainingLimits,
 )
 from stretto.service.state.records import JobRecord
 from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.setup import truth_of
+from stretto.sim.truth.inference import InferenceTruth, inference_truth
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.scaling import Curves
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
@@ -96,7 +99,12 @@ class Truths:
         """What one job really does."""
         duration_s = seconds_of(record.spec.labels, DURATION) or record.spec.expected_time_s
         truth = None if duration_s or record.job.heterogeneous else self._truth(record)
-        if truth is not None:
+        if truth is not None and record.job.purpose is Purpose.BATCH_INFERENCE:
+            stop = record.spec.stop
+            if stop is not None and stop.steps and record.job.batch_size:
+                infers = inference_truth(record.job, float(stop.steps), truth, self.cluster)
+                return Training(TrainingRun(infers, infers.limits, 0, self.settings), self.cluster)
+        elif truth is not None:
             fixed = self.settings.batches is Batches.TUNED or record.job.adaptivity is not Adaptivity.ADAPTIVE
             batch = (record.job.batch_size or truth.limits.init_batch) if fixed else 0
             return Training(TrainingRun(truth, truth.limits, batch, self.settings), self.cluster)
@@ -132,6 +140,8 @@ class Training:
     @property
     def words(self) -> str:
         """What it follows."""
+        if isinstance(self.run.truth, InferenceTruth):
+            return f"an inference of {self.run.truth.epoch_ends[-1]:.0f} batches"
         return f"a training of {len(self.run.truth.epoch_ends)} epochs"
 
     @property

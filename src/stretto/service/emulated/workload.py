@@ -5,7 +5,7 @@ from math import isnan
 from typing import Any
 
 from stretto.jobfile.to_job import JOB_KEYS
-from stretto.model import UNLIMITED_GPUS, Adaptivity, Cluster, Job
+from stretto.model import UNLIMITED_GPUS, Adaptivity, Cluster, Job, Purpose
 from stretto.service.emulated.truth import DURATION
 from stretto.traces.workload import Truth
 
@@ -39,10 +39,12 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
         most = {} if job.max_gpus == UNLIMITED_GPUS else {"max": job.max_gpus}
         entries["elastic"] = {"min": job.min_gpus, **most}
     batch: dict[str, Any] = {"init": job.batch_size} if job.batch_size else {}
-    if job.adaptivity is Adaptivity.ADAPTIVE:
+    if job.adaptivity is Adaptivity.ADAPTIVE and job.purpose is Purpose.TRAINING:
         batch["policy"] = "adaptive"
     if batch:
         entries["batch"] = batch
+    if job.purpose is Purpose.BATCH_INFERENCE and not isnan(truth.steps):
+        entries["stop"] = {"steps": max(round(truth.steps), 1)}
     if not isnan(truth.duration_s):
         speed = cluster.types[cluster.type_index(truth.gpu_type)].speed if truth.gpu_type else 1.0
         duration_s = max(truth.duration_s * speed, 1.0)

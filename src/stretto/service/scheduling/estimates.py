@@ -9,6 +9,7 @@ from math import inf, nan
 
 import numpy as np
 
+from stretto.estimate.efficiency import NOISE_OF_INFERENCE
 from stretto.estimate.speed_table import (
     SCALING,
     Measurement,
@@ -26,6 +27,7 @@ from stretto.model import (
     Kind,
     MeasuredSpeeds,
     Observations,
+    Purpose,
     TrainingLimits,
     frozen,
     ints,
@@ -130,12 +132,13 @@ def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
     # Where a profile came before, counts are of workers; the SDK counts GPUs.
     measurements = _measurements(points, (1,) * len(sizes) if learned.profile else sizes)
     limits = limits_of(record, cluster)
-    batch = int(record.spec.batch.init or 0)
+    infers = record.job.purpose is Purpose.BATCH_INFERENCE
+    batch = 0 if infers else int(record.spec.batch.init or 0)
     if limits is not None:
         batch = batch or limits.init_batch
     elif measurements:  # the script has not said; then it is what it trained with
         batch = min(max(measurements[0].samples, 1), MOST_COUNTED)
-    grows = limits is not None and not learned.profile
+    grows = limits is not None and (infers or not learned.profile)
     profiled = limits.single_per_s.tolist() if limits is not None and learned.profile else ()
     return SpeedEvidence(
         measurements=measurements,
@@ -148,6 +151,7 @@ def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
         asked_gpus=record.job.gpus,
         reach_gpus=_reach_gpus(record, cluster),
         stated_per_s=_stated_per_s(record),
+        scaling=1.0 if infers else SCALING,  # whose workers do not wait for each other
     )
 
 
@@ -211,6 +215,8 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     if record.learned.profile:
         return limits_in(record.learned.profile, cluster.type_names)
     batch, latest = record.spec.batch, {**record.prior.said, **record.learned.latest}
+    if record.job.purpose is Purpose.BATCH_INFERENCE:
+        return _limits_of_inference(record, cluster)
     init = int(batch.init or latest.get("init_batch") or 0)
     if not init:
         return None
@@ -230,6 +236,25 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
         bool(latest.get("accumulates", True)),
         singles(known_points(record), worker_gpus_of(record, cluster)),
     )
+
+
+def _limits_of_inference(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
+    """Each worker passes batches of its own forward, of as many items as the script says.
+
+    Until it has, each has its share of `batch.init`, as in traces. The more workers, the larger the batch of
+    all. So goodput is throughput (Sia, SOSP 2023, section 3.4), and a step is one batch of one worker.
+    """
+    job, latest = record.job, {**record.prior.said, **record.learned.latest}
+    workers = max(job.gpus // job.gpus_per_worker, 1)
+    local = int(latest.get("init_batch") or -(-int(record.spec.batch.init or 0) // workers))
+    if not local:
+        return None
+    local = min(local, record.spec.batch.per_gpu or local)
+    most = int(cluster.capacity.max())
+    restart_s = SWITCH_S if record.accounting.switches > 0 or bool(record.uses_sdk) else RESTART_S
+    sizes = worker_gpus_of(record, cluster)
+    alone = singles(known_points(record), sizes)
+    return _limits(len(cluster.types), local, local * most, local, local, restart_s, sizes, False, alone)
 
 
 @lru_cache(maxsize=4096)
@@ -324,12 +349,13 @@ LEAST_LEFT_S = 60.0  # what a job that outlives its stated time is believed to n
 def work_left(record: JobRecord) -> float:
     """Steps of the initial batch that are left where the stop rule says how many; else NaN."""
     latest, stop = record.learned.latest, record.spec.stop
+    infers = record.job.purpose is Purpose.BATCH_INFERENCE
     done = float(latest.get("progress_steps", latest.get("step", 0.0)))
-    if stop is not None and stop.steps is not None:
+    if stop is not None and stop.steps is not None and not (infers and latest.get("init_batch")):
         return max(stop.steps - done, 1.0)
     batch = float(latest.get("init_batch") or 0.0)
     dataset = float(latest.get("dataset_samples") or 0.0)
-    epochs = None if stop is None else stop.epochs or stop.max_epochs
+    epochs = 1 if infers else None if stop is None else stop.epochs or stop.max_epochs
     if epochs is not None and batch and dataset:
         return max(epochs * dataset / batch - done, 1.0)
     return nan
@@ -347,6 +373,9 @@ def evidence_of(record: JobRecord, cluster: Cluster, counts_workers: bool = True
     if limits is None:
         return None
     latest, of_model = record.learned.latest, record.prior.said
+    if record.job.purpose is Purpose.BATCH_INFERENCE:
+        observed = observations_of(record, cluster, counts_workers)
+        return Evidence(limits, observed, NOISE_OF_INFERENCE.sqr, NOISE_OF_INFERENCE.var)
     if "grad_sqr" not in latest and of_model.get("init_batch") == limits.init_batch and not learned.profile:
         latest = {**{key: of_model[key] for key in NOISE if key in of_model}, **latest}
     fixed = record.job.adaptivity is not Adaptivity.ADAPTIVE
