@@ -50,10 +50,11 @@ class Stretto(CheckedSettings, space="policy"):
     views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS, View.REMAINING_WORK})
     placer: ClassVar[str] = "whole-nodes"
     traits: ClassVar[PolicyTraits] = PolicyTraits(
+        paper="Stretto's own",
         shares_knowledge=True,
         sizes_by_type=True,
         order="its program over all jobs at once; exact ties by fair share",
-        starvation="none: what serving a job is worth grows without bound while it waits",
+        starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
     )
 
     round_s: float = setting(60.0, above=0)  # at the latest; it decides when jobs or nodes come and go, too
