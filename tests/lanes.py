@@ -46,6 +46,7 @@ MARKER = re.compile(r"pytest\.mark\.(\w+)")
 OPTION, TALLY = "--part", "--tally"
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "error")  # in the order that pytest has
 STOPS = ("-x", "--exitfirst", "--maxfail", "--pdb")
+MOST_LINES = 12  # of why a test is wrong, at the end of all; chosen
 MOST_PROCESSES = 8  # each imports everything, and has a database server of its own; chosen
 NO_TESTS = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -151,12 +152,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if path := config.getoption(TALLY):
         stats = terminalreporter.stats
         counts = {kind: len(stats.get(kind, ())) for kind in COUNTED}
-        wrong = [
-            f"{kind.upper()} {report.nodeid}"
-            for kind in ("failed", "error")
-            for report in stats.get(kind, ())
-        ]
+        wrong = [why_wrong(kind, report) for kind in ("failed", "error") for report in stats.get(kind, ())]
         Path(path).write_text(json.dumps({"counts": counts, "wrong": wrong}), encoding="utf-8")
+
+
+def why_wrong(kind: str, report: Any) -> str:
+    """A test that is wrong, and the last lines of why: of a long run only the end may be kept."""
+    last = str(report.longreprtext).splitlines()[-MOST_LINES:]
+    return "\n".join(
+        [f"{kind.upper()} {report.nodeid} ({report.when})", *(f"    {line[:200]}" for line in last)]
+    )
 
 
 # ── around it ─────────────────────────────────────────────────────────────────────────────────────

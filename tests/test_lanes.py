@@ -7,9 +7,21 @@ import tomllib
 from collections import Counter
 from itertools import chain, combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tests.lanes import BEYOND, LANES, LOCAL, PARTS, TESTS, check_is_found, is_of, last_line, may_hold
+from tests.lanes import (
+    BEYOND,
+    LANES,
+    LOCAL,
+    PARTS,
+    TESTS,
+    check_is_found,
+    is_of,
+    last_line,
+    may_hold,
+    why_wrong,
+)
 from tests.needs import NEEDS
 
 ROOT = TESTS.parent
@@ -144,6 +156,14 @@ def test_nothing_is_a_lane_but_lanes() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "lane: got 'most', expected one of check, test, all\n"
+
+
+def test_a_wrong_test_is_told_with_the_last_lines_of_why() -> None:
+    report = SimpleNamespace(
+        nodeid="tests/a.py::b", when="teardown", longreprtext="first\n" * 20 + "E   last"
+    )
+    told = why_wrong("error", report).splitlines()
+    assert (told[0], told[-1], len(told)) == ("ERROR tests/a.py::b (teardown)", "    E   last", 13)
 
 
 def test_a_sum_is_in_pytests_words() -> None:
