@@ -33,12 +33,14 @@ def compare(
     constraints: options.Constraints = "",
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
+    no_bounds: options.NoBounds = False,
     as_json: options.Json = False,
 ) -> None:
     """Run several policies side by side; print a table and write one self-contained HTML report.
 
     A setting of `policy` or `place` goes to those of the policies that have it.
     """
+    from stretto.experiments.bounds import with_bounds
     from stretto.experiments.comparison import specs_of
     from stretto.experiments.json_text import json_text
     from stretto.experiments.log import check_writable
@@ -62,6 +64,8 @@ def compare(
         constraints=constraints,
     )
     results = run_all(specs, workers, show=sys.stderr.isatty(), ray=connect)
+    if not no_bounds:
+        results = with_bounds(results, specs)
     summaries = [result.summary() for result in results]
     content = comparison(
         title=f"{', '.join(dict.fromkeys(result.policy for result in results))} on "

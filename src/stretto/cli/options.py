@@ -32,6 +32,12 @@ Constraints = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out jobs that cannot be used, and say which.")
 ]
+Bounds = Annotated[
+    bool, typer.Option("--bounds", help="Also compute how far the figures are from the best possible.")
+]
+NoBounds = Annotated[
+    bool, typer.Option("--no-bounds", help="Do not compute how far the figures are from the best possible.")
+]
 Fairness = Annotated[bool, typer.Option("--fairness", help="Also simulate every job alone on its share.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

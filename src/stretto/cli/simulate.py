@@ -30,9 +30,11 @@ def simulate(
     constraints: options.Constraints = "",
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
+    bounds: options.Bounds = False,
     as_json: options.Json = False,
 ) -> None:
     """Simulate a trace on a cluster and print the summary."""
+    from stretto.experiments.bounds import with_bounds
     from stretto.experiments.log import LogWriter
     from stretto.experiments.present import run_series
     from stretto.experiments.spec import RunSpec, parse_settings, run_spec
@@ -53,6 +55,8 @@ def simulate(
     with LogWriter(out, spec) if out is not None else nullcontext() as log:
         with job_bar(f"{policy} · {trace}") as progress:
             result = run_spec(spec, progress, log.record if log is not None else None)
+        if bounds:
+            (result,) = with_bounds([result], [spec])
         if log is not None:
             log.finish(result)
     for skipped in result.skipped:

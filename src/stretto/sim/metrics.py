@@ -55,6 +55,11 @@ def mean(values: FloatArray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
+def times_bound(figure: float, bound: float, done: BoolArray) -> float:
+    """A figure over its bound; NaN where a job did not end, since the bound is of all of them."""
+    return figure / bound if bound > 0 and bool(done.all()) else float("nan")
+
+
 def makespan_s(submitted_s: FloatArray, completed_s: FloatArray) -> float:
     """Last completion - first submission."""
     return float(completed_s.max() - submitted_s.min()) if len(completed_s) else float("nan")

@@ -14,6 +14,19 @@ from stretto.sim.lenders import SimulatedLender, lending_figures
 from stretto.sim.summary import figures_of
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What no schedule of a workload is better than (`sim.bounds`); NaN where a figure does not apply."""
+
+    avg_jct_s: float
+    interactive_avg_queue_s: float
+    deadline_miss_rate: float
+    weighted_deadline_miss_rate: float
+
+
+NO_BOUNDS = Bounds(*[float("nan")] * 4)  # nobody asked for them
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """What came out of one simulation. Columns are (all jobs,) in the order of the workload."""
@@ -39,6 +52,7 @@ class Result:
     fairness: FloatArray | None = None  # (all jobs,) finish-time fairness, where it was asked for
     recorded_s: FloatArray | None = None  # (all jobs,) duration on the GPUs asked for; NaN for trainings
     lenders: Sequence[SimulatedLender] = ()
+    bounds: Bounds = NO_BOUNDS
 
     @cached_property
     def done(self) -> BoolArray:

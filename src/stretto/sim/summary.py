@@ -157,6 +157,34 @@ GROUPS: Mapping[str, tuple[Metric, ...]] = {
             lambda run: metrics.mean(metrics.jct_inflation(run.jct_s, run.recorded_duration_s)),
         ),
     ),
+    "How far from the best possible": (
+        Metric(
+            "avg_jct_x_bound", "Mean JCT, x bound", "number", "lower",
+            "Mean JCT over its bound. The best possible is between 1 and the best that is known.",
+            lambda run: metrics.times_bound(metrics.mean(run.jct_s), run.bounds.avg_jct_s, run.done),
+            main=True, heading="x bound",
+        ),
+        Metric(
+            "avg_jct_bound_s", "Mean JCT, bound", "time", "neither",
+            "No schedule of these jobs on this cluster has a lower mean JCT.",
+            lambda run: run.bounds.avg_jct_s,
+        ),
+        Metric(
+            "interactive_avg_queue_bound_s", "Interactive queuing, bound", "time", "neither",
+            "No schedule lets interactive jobs queue for less in the mean.",
+            lambda run: run.bounds.interactive_avg_queue_s,
+        ),
+        Metric(
+            "deadline_miss_rate_bound", "Deadlines missed, bound", "share", "neither",
+            "No schedule misses fewer first deadlines.",
+            lambda run: run.bounds.deadline_miss_rate,
+        ),
+        Metric(
+            "weighted_deadline_miss_rate_bound", "Rewards missed, bound", "share", "neither",
+            "No schedule misses less of the rewards.",
+            lambda run: run.bounds.weighted_deadline_miss_rate,
+        ),
+    ),
     "What they cost": (
         Metric(
             "gpu_hours_per_job", "GPU-hours per job", "gpu_h", "lower",

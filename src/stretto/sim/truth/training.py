@@ -254,15 +254,15 @@ class TrainingRun:
             each = max(1, len(self.dictated) // replicas)
             parts = [sum(self.dictated[i : i + each]) for i in range(0, len(self.dictated), each)]
             total = max(parts) * replicas if self._is_uneven else sum(self.dictated)
-            self.local_batch, self.accumulation = _split(total, replicas, most_local)
+            self.local_batch, self.accumulation = split(total, replicas, most_local)
             return
         if self.fixed_batch:
-            self.local_batch, self.accumulation = _split(self.fixed_batch, replicas, most_local)
+            self.local_batch, self.accumulation = split(self.fixed_batch, replicas, most_local)
             return
         observed = evidence.observed[self.kind]
         if not observed:
             batch = max(limits.init_batch, int(limits.min_local[self.kind]) * replicas)
-            self.local_batch, self.accumulation = _split(batch, replicas, most_local, limits.init_batch)
+            self.local_batch, self.accumulation = split(batch, replicas, most_local, limits.init_batch)
         else:
             self.local_batch, self.accumulation = _best_split(
                 published_fit(observed) if self.settings.fidelity is Fidelity.ARTIFACT else fit(observed),
@@ -278,7 +278,7 @@ class TrainingRun:
         self.local_batch = max(1, min(self.local_batch, fits, cap))
 
 
-def _split(batch: int, replicas: int, most_local: int, init_batch: int = 0) -> tuple[int, int]:
+def split(batch: int, replicas: int, most_local: int, init_batch: int = 0) -> tuple[int, int]:
     """(local batch, accumulation) of a total batch: as few passes as memory allows."""
     share = ceil(batch / replicas)
     accumulation = ceil(share / most_local) - 1
