@@ -1,4 +1,4 @@
-"""What a PyTorch training script imports: how does a plain loop become elastic?
+"""What a PyTorch script imports: how does a plain loop become elastic?
 
 Names are loaded when they are used, since torch takes seconds to import.
 """
@@ -6,14 +6,24 @@ Names are loaded when they are used, since torch takes seconds to import.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stretto.sdk.batch_inference import InferenceJob, infer
     from stretto.sdk.entry_point import elastic
     from stretto.sdk.job import ElasticJob
+    from stretto.sdk.results import read_results
     from stretto.sdk.settings import device, devices
 
-__all__ = ["ElasticJob", "device", "devices", "elastic"]
+__all__ = ["ElasticJob", "InferenceJob", "device", "devices", "elastic", "infer", "read_results"]
 
 # No module has the name of one of these: importing it would put the module in the place of the function.
-HOMES = {"ElasticJob": "job", "device": "settings", "devices": "settings", "elastic": "entry_point"}
+HOMES = {
+    "ElasticJob": "job",
+    "InferenceJob": "batch_inference",
+    "device": "settings",
+    "devices": "settings",
+    "elastic": "entry_point",
+    "infer": "batch_inference",
+    "read_results": "results",
+}
 
 
 def __getattr__(name: str) -> Any:
