@@ -44,7 +44,7 @@ def test_digits_are_labelled_once_whatever_becomes_of_the_workers(tmp_path: Path
                 return len(list(output.glob("part-*.pt")))
 
             def trains_on(workers: int) -> bool:
-                return client.describe(name)["training_gpus"] == workers
+                return int(client.describe(name)["training_gpus"]) == workers
 
             until(lambda: parts() > 2, 180.0, "the first batches are labelled")
             client.change(name, "scale", min_gpus=3, max_gpus=3)
