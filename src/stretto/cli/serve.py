@@ -20,6 +20,7 @@ from stretto.service.backend_registry import backend_options
 
 if TYPE_CHECKING:
     from stretto.service.http.certificates import TlsFiles
+    from stretto.service.http.oidc import OidcSettings
     from stretto.service.http.rate_limits import Limits
     from stretto.service.retention.job_retention import RetentionPolicy
     from stretto.service.service import OpenJobs
@@ -281,10 +282,23 @@ class Startup:
             metavar="FILE",
         ),
     ] = None
+    oidc: Annotated[
+        Path | None,
+        typer.Option(
+            help="A YAML file that names an identity provider (OpenID Connect), and the roles of its groups.",
+            metavar="FILE",
+        ),
+    ] = None
     insecure_loopback: Annotated[
         bool,
         typer.Option("--insecure-loopback", help="Make everybody on this machine an admin, without tokens."),
     ] = False
+
+    def oidc_settings(self) -> "OidcSettings | None":
+        """Of the identity provider; None: there is none. Raises InputError."""
+        from stretto.service.http.oidc import read_oidc
+
+        return read_oidc(self.oidc) if self.oidc is not None else None
 
 
 @dataclass(frozen=True)
@@ -454,6 +468,7 @@ def serve(
         key_file=startup.key_file,
         tls=encryption.files(),
         ca_file=encryption.ca_file,
+        oidc=startup.oidc_settings(),
         keep=retention.retention_policy(),
         most_open=bounds.most_open(),
         notify_allow=tuple(bounds.notify_allow),

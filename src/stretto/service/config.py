@@ -10,6 +10,7 @@ from stretto.backends.options import BackendOptions, RunsAsUsers
 from stretto.model import HALF_LIFE_S, InputError
 from stretto.service.emulated.options import EmulatedOptions
 from stretto.service.http.certificates import TlsFiles
+from stretto.service.http.oidc import OidcSettings
 from stretto.service.http.rate_limits import Limits
 from stretto.service.reconcile.controller import DEAD_AFTER_S
 from stretto.service.retention.job_retention import RetentionPolicy
@@ -49,6 +50,7 @@ class Config:
     standby: bool = False  # wait for the lead as long as another service has it
     key_file: Path | None = None  # the key that workers' tokens are made of; None: the state directory's
     tls: TlsFiles | None = None  # the certificate that the service shows; None: plain HTTP
+    oidc: OidcSettings | None = None  # an identity provider that vouches for users; None: tokens alone
     ca_file: Path | None = None  # authorities by which workers know the service; None: those of their system
 
     @property
@@ -88,6 +90,8 @@ class Config:
             raise InputError("--standby: not with --backend emulated, whose world ends with its service")
         if self.standby and self.begin_anew:
             raise InputError("--standby: not with --begin-anew, which only the service that leads may do")
+        if self.oidc is not None and self.open_on_loopback:
+            raise InputError("--oidc: not with --insecure-loopback, by which nobody has to log in")
         if self.tls is not None and self.url.startswith("http://"):
             raise InputError(f"--url {self.url}: expected https:// beside --tls-certificate")
         if self.webhook_secret_file is not None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -58,6 +59,9 @@ from stretto.service.state_snapshots import StateSnapshots
 from stretto.service.structured_logs import structured_logs
 from stretto.service.webhooks import PORTS, Secrets, Targets
 
+if TYPE_CHECKING:
+    from stretto.service.http.oidc.provider import Provider
+
 DATABASE, KEY, CHECKPOINTS, WORKDIRS = "stretto.db", "key", "checkpoints", "workdirs"
 MARK = "log.mark"  # how far the log has come, wherever it is; not to be taken for a part of the database
 KEY_BYTES = 32
@@ -85,6 +89,7 @@ class Prepared:
     url: str  # where workers find it
     reached: Reached | None  # how far the log had come, as far as this machine knows
     certificates: Certificates | None  # that the service shows; None: plain HTTP
+    provider: "Provider | None"  # that vouches for users; None: tokens alone
     authorities: str  # certificates that workers verify it by; "": those of their system
 
 
@@ -131,7 +136,7 @@ def _prepare(config: Config) -> Prepared:
     reached = reached_in(config.state / MARK)
     return Prepared(
         *(world, lenders, configured, scheduler, accounts, listening, here, url, reached),
-        *(certificates, authorities),
+        *(certificates, _provider_of(config), authorities),
     )
 
 
@@ -301,7 +306,7 @@ async def _run(
     announce: "asyncio.Future[str] | None",
     stop: StopSignals,
 ) -> None:
-    app = app_of(service, limits)
+    app = app_of(service, limits, prepared.provider)
     listening, certificates = prepared.listening, prepared.certificates
     listening.connections = app.state.connections
     server = uvicorn.Server(config_with(app, certificates))
@@ -337,6 +342,17 @@ def _raise_why(running: "asyncio.Task[None]") -> None:
         if len(foreseen) == len(several.exceptions):
             raise foreseen[0] from None
         raise
+
+
+def _provider_of(config: Config) -> "Provider | None":
+    """The identity provider of the settings. Raises InputError where the package for it is not installed."""
+    if config.oidc is None:
+        return None
+    try:
+        from stretto.service.http.oidc.provider import Provider
+    except ModuleNotFoundError as missing:
+        raise InputError(f"--oidc needs {missing.name}: install stretto[serve,oidc]") from None
+    return Provider(config.oidc)
 
 
 def secrets_of(config: Config, key: bytes) -> Secrets:

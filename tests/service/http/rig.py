@@ -101,6 +101,7 @@ async def a_rig(
     backend: Backend | None = None,
     decides: bool = True,
     policy: str = "fifo",
+    provider: Any = None,
 ) -> AsyncIterator[Rig]:
     """A running service; without `decides`, no job is ever given GPUs."""
     backend = backend or FakeBackend()
@@ -115,7 +116,7 @@ async def a_rig(
         service = Service(log_writer, scheduling, reconciler, backend, clock, context, open_on_loopback)
         # A busy machine takes long to begin a process; tests of these bounds set their own.
         service.short_work.most_s = service.long_work.most_s = PATIENCE_S
-        app = app_of(service, limits)
+        app = app_of(service, limits, provider)
         loops = [asyncio.create_task(log_writer.run())]
         try:
             tokens = [TokenMade(who, who, role, digest_of(token_of(who))) for who, role in PEOPLE.items()]

@@ -1,6 +1,7 @@
 """The application: every route, and what goes around each request."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
@@ -23,6 +24,7 @@ from stretto.service.http.routes import (
     lenders,
     logs,
     nodes,
+    oidc,
     priority_classes,
     queues,
     reservations,
@@ -36,9 +38,12 @@ from stretto.service.http.routes import (
 from stretto.service.http.sse import Feed, StreamSlots
 from stretto.service.service import Service
 
+if TYPE_CHECKING:
+    from stretto.service.http.oidc.provider import Provider
 
-def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
-    """The application that serves a service."""
+
+def app_of(service: Service, limits: Limits | None = None, provider: "Provider | None" = None) -> FastAPI:
+    """The application that serves a service. provider: of identities; None: tokens of the service alone."""
     limits = limits or Limits()
     app = FastAPI(
         title="Stretto",
@@ -66,6 +71,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
     app.state.one_bound = asyncio.Lock()  # of queues and reservations: each is checked with the others
     app.state.under_way = set()
     app.state.requests = set()
+    app.state.provider = provider
     problems.install(app)
     for part in (
         *(
@@ -88,6 +94,7 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
         *(workers, kubeflow, health, dashboard),
     ):
         app.include_router(part.router)
+    app.include_router(oidc.pages)
     app.include_router(dashboard.pages)
     describe(app)
     app.add_middleware(
@@ -99,5 +106,6 @@ def app_of(service: Service, limits: Limits | None = None) -> FastAPI:
         together=app.state.together,
         requests=app.state.requests,
         audit=app.state.audit,
+        provider=provider,
     )
     return app

@@ -37,7 +37,7 @@ class Audit:
 
     def used(self, caller: Caller) -> None:
         """Note that a token was used, in the log now and then only."""
-        if (token := caller.token) is None:
+        if (token := caller.token) is None or not token.sha256:
             return
         unix_s = time.time()
         self.last_used[token.sha256] = unix_s

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from starlette.datastructures import Headers
 
+from stretto.service.http.identity import COOKIE_MARK, Identity, identity_in
 from stretto.service.http.problems import Problem
 from stretto.service.http.sessions import SAFE, digest_in, is_same_origin
 from stretto.service.service import Service
@@ -21,13 +22,14 @@ from stretto.service.state.records import JobRecord, Token
 OPEN = frozenset({"/healthz", "/readyz", "/version"})  # probes have no tokens
 # Of the dashboard: without any data.
 PAGES = frozenset({"/", "/queue", "/people", "/decisions", "/login", "/logout"})
-PAGES_BELOW = ("/static/", "/jobs/")
+PAGES_BELOW = ("/static/", "/jobs/", "/login/")
 CHANNEL = "/api/v1/worker/"  # opened by the tokens of jobs, and by nothing else
 USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 # A page's own name could be made to lead here
 LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
 OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-original-host"})
 UNKNOWN_TOKEN, EXPIRED_TOKEN = "unknown or revoked token", "the token has expired"
+NO_TOKEN = "a bearer token is needed"
 PREFIX = "stretto_"  # of tokens, so that whoever finds one knows what it is
 CHALLENGE = {"www-authenticate": 'Bearer realm="stretto"'}
 
@@ -49,7 +51,7 @@ class Caller:
 
     user: str
     role: Role
-    token: Token | None = None  # None: came in by the open door
+    token: Token | None = None  # None: came in by the open door; one without a digest: of a provider
     address: str = ""  # where the request came from
 
     @property
@@ -73,7 +75,10 @@ class Caller:
     def holds_still(self, service: Service) -> bool:
         """Whether their token has neither been revoked nor expired."""
         token = self.token
-        return token is None or (token.sha256 in service.state.tokens and not token.has_expired(time.time()))
+        if token is None:
+            return True
+        is_known = not token.sha256 or token.sha256 in service.state.tokens
+        return is_known and not token.has_expired(time.time())
 
 
 def digest_of(token: str) -> str:
@@ -81,12 +86,24 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def caller_by(service: Service, scope: Any, headers: Headers) -> Caller:
-    """The caller, before anything of the body is read; raises 401 without a good token."""
-    given = _bearer(headers)
+def caller_known(identity: Identity, scope: Any) -> Caller:
+    """The caller of an identity that a provider has told; raises 401 once that has ended."""
+    if identity.token.has_expired(time.time()):
+        raise Problem(HTTPStatus.UNAUTHORIZED, EXPIRED_TOKEN, CHALLENGE)
+    return Caller(identity.user, ROLES[identity.role], identity.token, address_of(scope))
+
+
+def caller_by(service: Service, scope: Any, headers: Headers, has_provider: bool = False) -> Caller:
+    """The caller, before anything of the body is read; raises 401 without a good token.
+
+    has_provider: sessions by an identity provider are taken, too.
+    """
+    given = bearer_in(headers)
     digest = digest_in(headers, service.context.key) if given is None else digest_of(given)
     if given is None and digest and scope["method"] not in SAFE and not is_same_origin(headers):
         raise Problem(HTTPStatus.FORBIDDEN, "a request of another page", refusal="a request of another page")
+    if given is None and digest.startswith(COOKIE_MARK) and has_provider:
+        return caller_known(identity_in(digest), scope)
     if digest:
         token = service.state.tokens.get(digest)
         role = ROLES.get(token.role) if token is not None else None
@@ -102,7 +119,7 @@ def caller_by(service: Service, scope: Any, headers: Headers) -> Caller:
                 HTTPStatus.BAD_REQUEST, f"x-stretto-user: expected a line of 1 to 64 characters, got {user!r}"
             )
         return Caller(user, Role.ADMIN, address=address_of(scope))
-    raise Problem(HTTPStatus.UNAUTHORIZED, "a bearer token is needed", CHALLENGE)
+    raise Problem(HTTPStatus.UNAUTHORIZED, NO_TOKEN, CHALLENGE)
 
 
 def address_of(scope: Any) -> str:
@@ -117,13 +134,14 @@ def is_open(path: str) -> bool:
 
 def job_by(service: Service, headers: Headers) -> str:
     """The job whose channel a token opens; raises 401 for any other token, also on loopback."""
-    job = service.context.job_of(_bearer(headers) or "")
+    job = service.context.job_of(bearer_in(headers) or "")
     if not job:
         raise Problem(HTTPStatus.UNAUTHORIZED, "the channel needs the token of the worker's job", CHALLENGE)
     return job
 
 
-def _bearer(headers: Headers) -> str | None:
+def bearer_in(headers: Headers) -> str | None:
+    """The token that a program shows; None where it shows none."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" else None
 

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -17,11 +17,13 @@ from stretto.service.http import problems
 from stretto.service.http.audit import Audit
 from stretto.service.http.auth import (
     CHANNEL,
-    EXPIRED_TOKEN,
+    NO_TOKEN,
     OPEN,
-    UNKNOWN_TOKEN,
+    Caller,
     address_of,
+    bearer_in,
     caller_by,
+    caller_known,
     is_open,
     job_by,
 )
@@ -30,6 +32,9 @@ from stretto.service.http.metrics import Metrics
 from stretto.service.http.problems import RETRY_SOON, Problem
 from stretto.service.http.rate_limits import Limits, Together
 from stretto.service.service import Service
+
+if TYPE_CHECKING:
+    from stretto.service.http.oidc.provider import Provider
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -41,6 +46,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 WAITING = ("/wait", "/events", "/log", "/log/follow", "/generation")  # ends of routes that wait on purpose
 READING = frozenset({"GET", "HEAD"})
 METHODS = READING | {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+DOTS_OF_JWT = 2  # as JWS writes one; tokens of ours have none
 LONGEST_PATH = 200  # of a line of the log; chosen
 # Bodies, at least in part
 UNREAD = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT})
@@ -66,10 +72,12 @@ class Middleware:
         together: Together,
         requests: "set[asyncio.Task[Any]]",
         audit: Audit,
+        provider: "Provider | None" = None,
     ) -> None:
         self.app, self.service, self.limits, self.meters = app, service, limits, meters
         self.most_of_one = max(min(limits.requests, connections.most // 2), 1)
         self.together, self.requests, self.audit = together, requests, audit
+        self.provider = provider
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -109,7 +117,7 @@ class Middleware:
         assert task is not None
         self.requests.add(task)
         try:
-            self._let_in(scope, headers)
+            await self._let_in(scope, headers)
             with self._counted(scope):
                 await self.app(scope, self._bounded(receive, scope["path"]), sent)
         except Problem as problem:
@@ -129,21 +137,28 @@ class Middleware:
             self.requests.discard(task)
             self._note(scope, status, time.perf_counter() - began)
 
-    def _let_in(self, scope: Any, headers: Headers) -> None:
+    async def _let_in(self, scope: Any, headers: Headers) -> None:
         path = scope["path"]
         if path.startswith(CHANNEL):
             scope["state"]["worker_job"] = job_by(self.service, headers)
         elif not is_open(path):
             try:
-                caller = scope["state"]["caller"] = caller_by(self.service, scope, headers)
+                caller = scope["state"]["caller"] = await self._caller(scope, headers)
             except Problem as problem:
-                if problem.detail in (UNKNOWN_TOKEN, EXPIRED_TOKEN):
+                if problem.status_code == HTTPStatus.UNAUTHORIZED and problem.detail != NO_TOKEN:
                     self.audit.failed(address_of(scope), path, problem.detail)
                 raise
             self.audit.used(caller)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._most_bytes(path):
             raise self._too_large(path)
+
+    async def _caller(self, scope: Any, headers: Headers) -> Caller:
+        """The caller, by a token of this service or of the identity provider. Raises 401."""
+        given = bearer_in(headers)
+        if self.provider is not None and given is not None and given.count(".") == DOTS_OF_JWT:
+            return caller_known(await self.provider.identity(given), scope)
+        return caller_by(self.service, scope, headers, self.provider is not None)
 
     @contextlib.contextmanager
     def _counted(self, scope: Any) -> Iterator[None]:

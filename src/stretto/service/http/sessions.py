@@ -1,13 +1,15 @@
 """Sessions of people in a browser: a token, shown once, becomes a cookie that no script can read.
 
 The cookie says which token it stands for and until when, under a digest by the service's key. So nothing is
-kept of it: it holds over a restart and with a standby, and ends with its token.
+kept of it: it holds over a restart and with a standby, and ends with its token. Where a user comes from
+an identity provider, name and role stand in the place of the digest.
 """
 
 import hashlib
 import hmac
 import time
 from http.cookies import CookieError, SimpleCookie
+from math import inf
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -17,9 +19,9 @@ LASTS_S = 12 * 3600  # chosen: a working day
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def session_for(sha256: str, key: bytes, now_s: float) -> str:
-    """The value of the cookie that stands for a token from now on. now_s: Unix time."""
-    text = f"{sha256}.{int(now_s) + LASTS_S}"
+def session_for(sha256: str, key: bytes, now_s: float, until_s: float = inf) -> str:
+    """The value of the cookie that stands for a token from now on. now_s, until_s: Unix times."""
+    text = f"{sha256}.{int(min(now_s + LASTS_S, until_s))}"
     return f"{text}.{_seal(text, key)}"
 
 

@@ -49,6 +49,9 @@ function Standing({ state, person }) {
 
 function Login() {
   const [wrong, setWrong] = useState("");
+  const [provider, setProvider] = useState(null);
+  useEffect(() => { call("GET", "/login/methods").then((found) => setProvider(found.oidc), () => {}); }, []);
+  const there = `/login/oidc?next=${encodeURIComponent(location.pathname + location.search)}`;
   const enter = async (event) => {
     event.preventDefault();
     try {
@@ -61,6 +64,7 @@ function Login() {
   };
   return html`<main class="login"><form onSubmit=${enter}>
     <h1><img src="/static/icon.svg" alt="" width="28" height="28" /> Stretto</h1>
+    ${provider && html`<p><a class="go" href=${there}>Log in with ${provider}</a></p>`}
     <label for="token">Your token</label>
     <input id="token" name="token" type="password" autocomplete="current-password" required autofocus />
     <button class="go">Log in</button>

@@ -1,0 +1,1 @@
+"""Logging in at an identity provider, which the tests start on loopback."""
