@@ -154,6 +154,7 @@ def page_of(outcomes: Sequence[Outcome], about: str) -> str:
     """The page of all tables, as Markdown. about: how they were made."""
     tables = [outcome.table for outcome in outcomes if outcome.table is not None]
     whole = [table for table in tables if table.scale == 1]
+    took_s = sum(table.took_s for table in tables)
     counts = Counter(verdict for table in whole for verdict in table.verdicts)
     lines = [
         "# Results: the papers' figures and ours",
@@ -162,6 +163,7 @@ def page_of(outcomes: Sequence[Outcome], about: str) -> str:
         "Nothing on this page is typed in. The [rule](reproducing.md#verdicts) of the verdicts came first.",
         f"{len(whole)} tables are whole, and counted here. {len(tables) - len(whole)} were made of a share "
         "of the arrivals, which loads a cluster less. Their verdicts are in brackets, and not counted.",
+        f"One simulation after the other, all of them took {_duration(took_s)}.",
         "",
         *_table(
             ("rows", "compared", *(str(verdict) for verdict in Verdict)),

@@ -93,8 +93,8 @@ def table3(request: Request) -> Made:
     made = Input(
         "jobs",
         False,
-        "drawn from what is published of Venus within the bounds of section IV-C: run times of 5 to 180 min, "
-        "requests below 16 GPUs, arrivals within 8 h. Nothing is calibrated on the table's own figures. "
+        "drawn from what is published of Venus, within the bounds of section IV-C. Run times are 5 to 180 "
+        "min, requests below 16 GPUs, arrivals within 8 h. Nothing is calibrated on the table's own figures. "
         "What the paper's sample asks for in all is not known",
     )
     notes = [note for note in notes_of(request) if not note.startswith(("scale ", "the clusters fill"))]
