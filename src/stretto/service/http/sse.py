@@ -6,7 +6,7 @@ The newest events in memory, for the many that follow: only one that is far behi
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.http.auth import Asked, Caller, Role, Who
+from stretto.service.http.compression import accepts_gzip, in_gzip
 from stretto.service.http.problems import Problem
 from stretto.service.http.schemas import LARGEST_NUMBER
 from stretto.service.service import Service
@@ -171,8 +172,14 @@ def start_of(after: int, last_event_id: str, feed: Feed) -> int:
     return feed.last if after < 0 else min(after, feed.last)
 
 
-def streamed(request: Request, caller: Caller, texts: AsyncIterator[str]) -> StreamingResponse:
-    """The answer that sends texts while the caller has a place for them."""
+def streamed(
+    request: Request, caller: Caller, texts: AsyncIterator[str], compresses: bool = False
+) -> StreamingResponse:
+    """The answer that sends texts while the caller has a place for them.
+
+    compresses: in gzip, where the caller can read that. It is for what has no secrets. Of a secret beside
+    text that a stranger chooses, the length of what is sent would give it away, letter by letter.
+    """
     app = request.app.state
 
     async def sent() -> AsyncIterator[str]:
@@ -181,14 +188,23 @@ def streamed(request: Request, caller: Caller, texts: AsyncIterator[str]) -> Str
             async for text in texts:
                 yield text
 
+    if compresses and accepts_gzip(request.headers):
+        return PlacedStream(in_gzip(sent()), app.places, caller, {"content-encoding": "gzip"})
     return PlacedStream(sent(), app.places, caller)
 
 
 class PlacedStream(StreamingResponse):
     """A stream that takes a place before it says anything, so that of many at once none comes between."""
 
-    def __init__(self, texts: AsyncIterator[str], places: StreamSlots, caller: Caller) -> None:
-        super().__init__(texts, media_type=STREAM, headers={"x-accel-buffering": "no"})
+    def __init__(
+        self,
+        texts: AsyncIterator[str] | AsyncIterator[bytes],
+        places: StreamSlots,
+        caller: Caller,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        usual = {"x-accel-buffering": "no", "vary": "accept-encoding"}
+        super().__init__(texts, media_type=STREAM, headers={**usual, **(headers or {})})
         self.places, self.caller = places, caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

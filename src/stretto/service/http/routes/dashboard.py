@@ -126,7 +126,8 @@ async def session(service: Asked, caller: Who) -> Response:
 @router.get("/overview", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
 async def overview(request: Request, service: Asked, caller: Who, follow: bool = False) -> Response:
     """Nodes, queues and jobs that have not ended; with `follow`, then what changes, as it changes."""
-    return streamed(request, caller, Overview(service, request.app.state.feed, caller).stream(follow))
+    overview = Overview(service, request.app.state.feed, caller)
+    return streamed(request, caller, overview.stream(follow), compresses=True)
 
 
 def _cookie(value: str, request: Request) -> dict[str, Any]:
