@@ -109,7 +109,7 @@ SOURCES = sorted(path for top in ("src", "tests", "benchmarks") for path in (ROO
 # Left out of every install unless asked for, or never needed by the core at all.
 OPTIONAL = (
     *("torch", "ray", "pyslurm", "kubernetes", "lightkube", "msgspec"),
-    *("pyarrow", "matplotlib", "pandas", "sklearn"),
+    *("pyarrow", "matplotlib", "pandas", "sklearn", "jwt"),
 )
 FOR_SERVICE = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client", "psycopg")
 FOR_TESTS = ("pytest", "hypothesis")
@@ -324,8 +324,8 @@ def test_the_walk_sees_every_clock_and_all_chance(
     [
         pytest.param(
             OPTIONAL,
-            ("sdk", "backends/kubernetes", "kubernetes_operator"),
-            id="all but the SDK and what speaks with Kubernetes imports without optional packages",
+            ("sdk", "backends/kubernetes", "kubernetes_operator", "service/http/oidc/provider.py"),
+            id="all but the SDK, and what speaks with others, imports without optional packages",
         ),
         pytest.param(
             FOR_SERVICE,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from stretto.service.http.rate_limits import Limits
 from stretto.service.state.events import Audited, TokenUsed
 
 pytestmark = pytest.mark.sqlite
+
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+ROUTES_OF_THE_PAGE = "*own*: of one's own things; those of others are not there (404).\n\n"
 
 # Every route with what a request for it needs, and the least role that may ask it of others' things.
 ROUTES: list[tuple[str, str, Any, str]] = [
@@ -105,36 +109,83 @@ def test_each_role_may_ask_exactly_what_is_its_own(tmp_path: Path, person: str) 
     play(story)
 
 
+# What stands in the paths above for a parameter of the document's.
+PARAMETERS = {
+    "/nodes/n1": "/nodes/{node}",
+    "/queues/long": "/queues/{queue}",
+    "/users/ada": "/users/{user}",
+    "/priority-classes/urgent": "/priority-classes/{name}",
+    "/gpu-prices/a100": "/gpu-prices/{gpu_type}",
+    "/tokens/new": "/tokens/{name}",
+    "/reservations/r": "/reservations/{name}",
+    "/lenders/l": "/lenders/{name}",
+}
+OPEN_TO_ALL = ("/healthz", "/readyz", "/version")
+
+
+def as_in_the_document(path: str) -> str:
+    """A path of the table as the OpenAPI document has it."""
+    path = path.partition("?")[0]
+    for given, shown in PARAMETERS.items():
+        if path.endswith(given) or f"{given}/" in path:
+            path = path.replace(given, shown)
+    return path
+
+
+def least_roles() -> dict[tuple[str, str], str]:
+    """Of each (method, path), the least role that may ask it of others' things."""
+    return {(method, as_in_the_document(path)): least for method, path, _, least in ROUTES}
+
+
+def operations_of(document: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """What each (method, path) of the document is for, but for the channel of workers."""
+    return {
+        (method.upper(), path): operation["description"].partition("\n")[0]
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        if not path.startswith("/api/v1/worker/")
+    }
+
+
 def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
-            listed = {(method, path.partition("?")[0]) for method, path, _, _ in ROUTES}
-            listed = {
-                (
-                    method,
-                    path.replace("n1", "{node}")
-                    .replace("/long", "/{queue}")
-                    .replace("users/ada", "users/{user}")
-                    .replace("classes/urgent", "classes/{name}")
-                    .replace("gpu-prices/a100", "gpu-prices/{gpu_type}"),
-                )
-                for method, path in listed
-            }
-            listed = {(method, path.replace("tokens/new", "tokens/{name}")) for method, path in listed}
-            listed = {
-                (method, path.replace("/reservations/r", "/reservations/{name}")) for method, path in listed
-            }
-            listed = {(method, path.replace("/lenders/l", "/lenders/{name}")) for method, path in listed}
-            document = rig.app.openapi()
-            there = {
-                (method.upper(), path)
-                for path, operations in document["paths"].items()
-                for method in operations
-                if not path.startswith("/api/v1/worker/")
-            }
-            assert there - {("GET", path) for path in ("/healthz", "/readyz", "/version")} == listed - {
+            there = {*operations_of(rig.app.openapi())}
+            assert there - {("GET", path) for path in OPEN_TO_ALL} == {*least_roles()} - {
                 ("GET", "/api/v1/openapi.json")
             }
+
+    play(story)
+
+
+def test_the_page_shows_which_role_may_ask_what(tmp_path: Path) -> None:
+    """Rows follow from the document and the table above."""
+    marks = {
+        "": ("yes", "yes", "yes", "yes"),
+        "user": ("", "yes", "yes", "yes"),
+        "owner": ("", "own", "yes", "yes"),
+        "operator": ("", "", "yes", "yes"),
+        "admin": ("", "", "", "yes"),
+    }
+
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig:
+            operations = operations_of(rig.app.openapi())
+        least = {**dict.fromkeys((("GET", path) for path in OPEN_TO_ALL), ""), **least_roles()}
+        rows = [
+            f"| `{method} {path}` | {' | '.join(marks[least[method, path]])} | {summary} |".replace("  ", " ")
+            for (method, path), summary in sorted(operations.items(), key=lambda row: (row[0][1], row[0][0]))
+        ]
+        heading = ["| request | anybody | user | operator | admin | what for |", "|---|---|---|---|---|---|"]
+        made = "\n".join([*heading, *rows])
+        text = PAGE.read_text(encoding="utf-8")
+        before, mark, rest = text.partition(ROUTES_OF_THE_PAGE)
+        assert mark, "the page has the section"
+        shown, end, after = rest.partition("\n\n##")
+        if os.environ.get("STRETTO_UPDATE_GOLDEN") == "1":
+            PAGE.write_text(f"{before}{mark}{made}{end}{after}", encoding="utf-8")
+            shown = made
+        assert shown == made, "if the change is meant, run again with STRETTO_UPDATE_GOLDEN=1"
 
     play(story)
 
