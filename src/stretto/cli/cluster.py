@@ -191,6 +191,10 @@ def create_token(
     name: Annotated[str, typer.Argument(help="The name of the token in lists.", metavar="NAME")],
     user: Annotated[str, typer.Option(help="The user whose jobs it submits; else its name.")] = "",
     role: Annotated[str, typer.Option(help="Its role: user, operator or admin.")] = "user",
+    scope: Annotated[
+        str,
+        typer.Option(help="What of its role it opens: all, read (changes nothing) or jobs (and reading)."),
+    ] = "all",
     expires: Annotated[
         str, typer.Option(help="How long it is valid, like 30d, or never (it does not expire).")
     ] = "never",
@@ -201,8 +205,10 @@ def create_token(
     """Create a token. It is shown only this once, and not stored."""
     if role not in ("user", "operator", "admin"):
         raise InputError(f"--role {role}: expected user, operator or admin")
+    if scope not in ("all", "read", "jobs"):
+        raise InputError(f"--scope {scope}: expected all, read or jobs")
     with service(url, token) as client:
-        created = client.make_token(name, user or name, role, _lasts_s(expires))
+        created = client.make_token(name, user or name, role, _lasts_s(expires), scope)
     if as_json:
         show_json(created)
         return
@@ -233,7 +239,7 @@ def list_tokens(url: Url = "", token: Token = "", as_json: options.Json = False)
     if as_json:
         show_json({"tokens": tokens})
         return
-    header = ["name", "user", "role", "expires", "last used"]
+    header = ["name", "user", "role", "scope", "expires", "last used"]
     show_table("", header, [_token_row(entry) for entry in tokens])
 
 
@@ -241,7 +247,8 @@ def _token_row(token: dict[str, Any]) -> list[str]:
     """A token as cells; a service of an older version does not say when it ends and was used."""
     expires, used = token.get("expires"), token.get("last_used")
     end = "never" if expires is None else "expired" if expires <= time.time() else clock_of(expires)
-    return [token["name"], token["user"], token["role"], end, "never" if used is None else clock_of(used)]
+    last = "never" if used is None else clock_of(used)
+    return [token["name"], token["user"], token["role"], token.get("scope", "all"), end, last]
 
 
 @token.command("revoke")

@@ -332,10 +332,15 @@ class Client:
         return found
 
     def make_token(
-        self, name: str, user: str, role: str, expires_in_s: float | None = None
+        self, name: str, user: str, role: str, expires_in_s: float | None = None, scope: str = "all"
     ) -> dict[str, Any]:
-        """Make a token, for so many seconds or for ever; the answer's `token` is shown this once."""
+        """Make a token, for so many seconds or for ever; the answer's `token` is shown this once.
+
+        scope: what of the role it opens: all, read (what changes nothing) or jobs (and reading).
+        """
         asked: dict[str, Any] = {"name": name, "user": user, "role": role}
+        if scope != "all":  # which an older service does not know
+            asked["scope"] = scope
         if expires_in_s is not None:
             asked["expires_in_s"] = expires_in_s
         return self.ask("POST", "/api/v1/tokens", json=asked)

@@ -191,7 +191,7 @@ def test_a_token_comes_from_a_file_and_has_an_end(verbs: Stretto, tmp_path: Path
     made = verbs("token", "create", "carols", "--user", "carol", "--expires", "30d", "--json").json
     assert 0 < made["expires"] - time.time() <= 30 * 86_400
     (row,) = (row for row in verbs("token", "list").table if row[0] == "carols")
-    assert row[3] == time.strftime("%Y-%m-%d %H:%M", time.localtime(made["expires"]))
+    assert row[4] == time.strftime("%Y-%m-%d %H:%M", time.localtime(made["expires"]))
     file = tmp_path / "token"
     file.write_text(f"{made['token']}\n")
     job = verbs("submit", "--token-file", str(file), "--json", "--", "true").json
@@ -208,13 +208,15 @@ def test_a_token_comes_from_a_file_and_has_an_end(verbs: Stretto, tmp_path: Path
     wrong = verbs("token", "create", "x", "--expires", "soon")
     assert (wrong.status, wrong.err.count("\n")) == (2, 1)
     assert "--expires soon: expected a duration" in wrong.err
+    wrong = verbs("token", "create", "x", "--scope", "write")
+    assert (wrong.status, wrong.err) == (2, "stretto: --scope write: expected all, read or jobs\n")
     verbs("token", "revoke", "carols")
 
 
 def test_a_token_opens_the_door_until_it_is_revoked(verbs: Stretto) -> None:
     token = verbs("token", "create", "bobs", "--user", "bob").out.strip()
     (row,) = (row for row in verbs("token", "list").table if row[0] == "bobs")
-    assert row == ["bobs", "bob", "user", "never", "never"]
+    assert row == ["bobs", "bob", "user", "all", "never", "never"]
     job = verbs("submit", "--token", token, "--json", "--", "true").json
     assert job["user"] == "bob"
     refused = verbs("token", "list", "--token", token)

@@ -190,6 +190,57 @@ def test_the_page_shows_which_role_may_ask_what(tmp_path: Path) -> None:
     play(story)
 
 
+READS = {("POST", "/api/v1/jobs/dry-run"), ("POST", "/api/v1/whatif")}  # although one posts to them
+SECRET = ("GET", "/api/v1/webhook-secrets")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("scope", ["read", "jobs"])
+def test_a_token_opens_no_more_than_its_scope_whatever_its_role(tmp_path: Path, scope: str) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig:
+            async with rig.client("root") as root:
+                asked = {"name": "scoped", "user": "root", "role": "admin", "scope": scope}
+                made = (await root.post("/api/v1/tokens", json=asked)).json()
+                (shown,) = [
+                    one
+                    for one in (await root.get("/api/v1/tokens")).json()["tokens"]
+                    if one["name"] == "scoped"
+                ]
+            assert made["scope"] == shown["scope"] == scope
+            job = await ada_s_job(rig)
+            async with rig.client("root") as root:  # or the stream of its log would not end
+                assert (await root.post(f"/api/v1/jobs/{job}/cancel")).is_success
+            await rig.backend.finish(f"{job}.1.0", 143)
+            await rig.until(lambda: rig.service.state.jobs[job].has_ended)
+            async with rig.client(token=made["token"]) as client:
+                for method, path, body, _ in ROUTES:
+                    answer = await client.request(method, path.replace("{job}", job), json=body)
+                    route = (method, path.partition("?")[0])
+                    opens = (method == "GET" and route != SECRET) or route in READS
+                    if opens or (scope == "jobs" and path.startswith("/api/v1/jobs")):
+                        assert answer.status_code != 403, (route, answer.text)
+                    else:
+                        assert answer.status_code == 403, (route, answer.text)
+                        assert "the token is for" in answer.json()["detail"]
+
+    play(story)
+
+
+def test_a_token_of_a_scope_is_no_admin_s_last_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("root") as root:
+            asked = {"name": "scoped", "user": "root", "role": "admin", "scope": "read"}
+            assert (await root.post("/api/v1/tokens", json=asked)).is_success
+            answer = await root.delete("/api/v1/tokens/root")
+            assert answer.status_code == 409
+            assert "the last token of an admin" in answer.json()["detail"]
+            wrong = await root.post("/api/v1/tokens", json={**asked, "name": "b", "scope": "write"})
+            assert wrong.status_code == 422
+
+    play(story)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -270,7 +321,7 @@ def test_a_token_is_shown_once_kept_as_a_digest_and_revoked(tmp_path: Path) -> N
             assert (await root.post("/api/v1/tokens", json=asked)).status_code == 409
             shown = await root.get("/api/v1/tokens")
             (listed,) = (one for one in shown.json()["tokens"] if one["name"] == "laptop")
-            assert listed == {**asked, "expires": None, "last_used": None}
+            assert listed == {**asked, "scope": "all", "expires": None, "last_used": None}
             log = json.dumps([one.body for one in rig.store.read()])
             stream = (await root.get("/api/v1/events")).text
             assert made.token not in log + shown.text + stream

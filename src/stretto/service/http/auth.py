@@ -28,6 +28,11 @@ USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 # A page's own name could be made to lead here
 LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
 OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-original-host"})
+ALL, READ, JOBS = "all", "read", "jobs"  # scopes of tokens: what of their role they open
+ONLY = {READ: "reading", JOBS: "jobs and reading"}
+OF_JOBS = "/api/v1/jobs"
+CHANGES_NOTHING = frozenset({"/api/v1/jobs/dry-run", "/api/v1/whatif"})  # although one posts to them
+SECRETS = frozenset({"/api/v1/webhook-secrets"})  # for tokens of all scopes only
 UNKNOWN_TOKEN, EXPIRED_TOKEN = "unknown or revoked token", "the token has expired"
 NO_TOKEN = "a bearer token is needed"
 PREFIX = "stretto_"  # of tokens, so that whoever finds one knows what it is
@@ -120,6 +125,18 @@ def caller_by(service: Service, scope: Any, headers: Headers, has_provider: bool
             )
         return Caller(user, Role.ADMIN, address=address_of(scope))
     raise Problem(HTTPStatus.UNAUTHORIZED, NO_TOKEN, CHALLENGE)
+
+
+def check_scope(caller: Caller, method: str, path: str) -> None:
+    """Raise 403 for a request that the scope of the caller's token does not open, whatever its role."""
+    scope = caller.token.scope if caller.token is not None else ALL
+    if scope in ("", ALL):
+        return
+    reads = (method in SAFE or path in CHANGES_NOTHING) and path not in SECRETS
+    is_of_jobs = path == OF_JOBS or path.startswith(f"{OF_JOBS}/")
+    if not reads and not (scope == JOBS and is_of_jobs):
+        line = f"the token is for {ONLY.get(scope, 'nothing')} only"
+        raise Problem(HTTPStatus.FORBIDDEN, line, refusal=line)
 
 
 def address_of(scope: Any) -> str:

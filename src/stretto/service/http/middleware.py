@@ -24,6 +24,7 @@ from stretto.service.http.auth import (
     bearer_in,
     caller_by,
     caller_known,
+    check_scope,
     is_open,
     job_by,
 )
@@ -148,6 +149,7 @@ class Middleware:
                 if problem.status_code == HTTPStatus.UNAUTHORIZED and problem.detail != NO_TOKEN:
                     self.audit.failed(address_of(scope), path, problem.detail)
                 raise
+            check_scope(caller, scope["method"], path)
             self.audit.used(caller)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._most_bytes(path):

@@ -128,6 +128,7 @@ class TokenAsked(Asking):
     name: Name
     user: UserName
     role: Literal["user", "operator", "admin"] = "user"
+    scope: Literal["all", "read", "jobs"] = "all"  # what of the role it opens
     expires_in_s: Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)] | None = None  # None: never
 
 
@@ -404,6 +405,7 @@ class TokenShown(Shown):
     name: str
     user: str
     role: str
+    scope: str  # what of the role it opens: all, read, jobs
     expires: float | None  # None: never
     last_used: float | None  # None: never
 

@@ -170,6 +170,7 @@ class TokenMade(Event):
     role: str
     sha256: str
     expires_unix_s: float = 0.0  # 0: never
+    scope: str = ""  # what of its role it opens: all (or ""), read, jobs
 
 
 @dataclass(frozen=True)

@@ -417,6 +417,7 @@ class Token:
     sha256: str
     expires_unix_s: float = 0.0
     used_unix_s: float = 0.0  # as it was noted last
+    scope: str = ""  # what of its role it opens; "": all
 
     def has_expired(self, unix_s: float) -> bool:
         """Whether it opens nothing any more."""

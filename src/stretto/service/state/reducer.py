@@ -375,7 +375,9 @@ def _queue_deleted(state: State, event: happened.QueueDeleted, now_s: float) -> 
 
 
 def _token_made(state: State, event: happened.TokenMade, now_s: float) -> None:
-    state.tokens[event.sha256] = Token(event.name, event.user, event.role, event.sha256, event.expires_unix_s)
+    state.tokens[event.sha256] = Token(
+        event.name, event.user, event.role, event.sha256, event.expires_unix_s, scope=event.scope
+    )
 
 
 def _token_used(state: State, event: happened.TokenUsed, now_s: float) -> None:

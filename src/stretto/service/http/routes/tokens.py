@@ -12,7 +12,7 @@ from fastapi import Path as InPath
 
 from stretto.service.http import schemas
 from stretto.service.http.audit import Audit, did
-from stretto.service.http.auth import PREFIX, Asked, Role, Who, digest_of, require
+from stretto.service.http.auth import ALL, PREFIX, Asked, Role, Who, digest_of, require
 from stretto.service.http.commit import durably
 from stretto.service.http.problems import Json, Problem, not_found
 from stretto.service.state.events import TokenMade, TokenRevoked
@@ -30,8 +30,9 @@ def new_token() -> str:
 
 
 def is_admin(token: Token, unix_s: float) -> bool:
-    """Whether a token opens to an admin."""
-    return token.role == Role.ADMIN.name.lower() and not token.has_expired(unix_s)
+    """Whether a token opens all that an admin may do."""
+    has_role = token.role == Role.ADMIN.name.lower() and token.scope in ("", ALL)
+    return has_role and not token.has_expired(unix_s)
 
 
 def first_admin(file: Path) -> TokenMade:
@@ -62,14 +63,17 @@ async def make(asked: schemas.TokenAsked, request: Request, service: Asked, call
         if any(existing.name == asked.name for existing in service.state.tokens.values()):
             raise Problem(HTTPStatus.CONFLICT, f"there is a token {asked.name!r}: revoke it first")
         expires = time.time() + asked.expires_in_s if asked.expires_in_s is not None else 0.0
-        made = TokenMade(asked.name, asked.user, asked.role, digest_of(token), expires)
-        noted = did(caller, "make", f"token {asked.name} of {asked.user} as {asked.role}")
+        made = TokenMade(asked.name, asked.user, asked.role, digest_of(token), expires, asked.scope)
+        noted = did(
+            caller, "make", f"token {asked.name} of {asked.user} as {asked.role}, scope {asked.scope}"
+        )
         await durably(request, service.record(made, noted))
     return Json(
         {
             "name": asked.name,
             "user": asked.user,
             "role": asked.role,
+            "scope": asked.scope,
             "expires": expires or None,
             "last_used": None,
             "token": token,
@@ -89,6 +93,7 @@ async def listed(request: Request, service: Asked, caller: Who) -> Response:
             "name": entry.name,
             "user": entry.user,
             "role": entry.role,
+            "scope": entry.scope or ALL,
             "expires": entry.expires_unix_s or None,
             "last_used": audit.last_use(entry),
         }
