@@ -271,8 +271,9 @@ def test_one_that_is_told_to_leave_goes_within_its_grace_and_the_next_attempt_go
     kept = workers.written()
     assert 2 <= len(kept) < PARTS
     workers.let_through(1000)
+    number = conductor.publish(["c"])  # before it begins: what was told to leave is another attempt
     workers.start("c")
-    workers.publish("c")
+    conductor.wait_joined(number, WITHIN_S)
     assert conductor.wait_ended("c", WITHIN_S) == 0
     assert values(workers.folder / "output") == DOUBLED
     assert kept.items() <= workers.written().items()

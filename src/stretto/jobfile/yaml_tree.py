@@ -69,7 +69,10 @@ def read_tree(text: str, where: str) -> Tree:
         return _built(yaml.parse(text, Loader=PARSER), where)
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{where}{line}: {error.problem}") from None
+        # The parser looks ahead. Since PyYAML 6.0.4 it has a bound of its own, and may meet it before ours.
+        is_deep = "nesting depth" in str(error.problem)
+        problem = f"expected at most {DEEPEST} levels" if is_deep else error.problem
+        raise InputError(f"{where}{line}: {problem}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{where}: {' '.join(str(error).split())}") from None
 
