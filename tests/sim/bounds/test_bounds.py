@@ -193,16 +193,18 @@ def test_what_a_first_start_takes_counts() -> None:
 # ── what jobs need ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_batch_and_no_placement_is_faster_than_what_was_tried() -> None:
-    cluster = cluster_of("two", (GpuType("v100"), 3, 4), (GpuType("t4"), 2, 4))
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [(3, 2), (60, 20)], ids=["few", "many"])
+def test_no_batch_and_no_placement_is_faster_than_what_was_tried(nodes: tuple[int, int]) -> None:
+    cluster = cluster_of("two", (GpuType("v100"), nodes[0], 4), (GpuType("t4"), nodes[1], 4))
     generator = np.random.default_rng(7)
-    for model in known_models()[:4]:
+    for model in known_models()[: 12 // min(nodes[0], 6)]:
         settings_of_world = SimSettings()
         truth = truth_of(Job(JobId("j"), 0.0, 1, model=model), cluster, settings_of_world, None)
         seconds = part_seconds(truth, 0, cluster, settings_of_world)
         for _ in range(300):
             kind = int(generator.choice(np.flatnonzero(truth.limits.max_local > 0)))
-            shape = tuple(generator.integers(1, 5, generator.integers(1, 3)).tolist())
+            shape = tuple(generator.integers(1, 5, generator.integers(1, nodes[1] + 1)).tolist())
             run = TrainingRun(truth, truth.limits, 0, settings_of_world, kind=kind, shape=shape)
             most = int(truth.limits.max_batch) // sum(shape)
             if most < 1 or sum(shape) > reach_of(cluster)[kind]:

@@ -25,6 +25,8 @@ BATCHES = 48  # total batches that are tried, spaced geometrically; chosen
 SLACK = (
     5e-3  # by which a batch or a placement between those that are tried may be faster; tested by drawn ones
 )
+FINELY = 64  # GPUs up to which every number is tried; chosen
+MORE_NODES = 4  # than the fewest, each number of which is tried; chosen
 ROUNDING = 1e-9
 LEAST_S = 1e-9  # of a part, where rounding leaves it none
 ROUNDING_S = 0.5  # what the clock of Sia's published simulator may give to an epoch
@@ -175,14 +177,28 @@ def part_seconds(
     for kind, capacity in enumerate(cluster.capacity.tolist()):
         if not truth.limits.max_local[kind]:
             continue
-        for gpus in range(int(truth.limits.replica_gpus[kind]), capacity + 1):
+        before = capacity
+        for gpus in _sizes_tried(int(truth.limits.replica_gpus[kind]), capacity):
             rate = _best_rate(truth, fixed_batch, cluster, kind, gpus, gains)
             if rate is not None:
                 seconds[kind, gpus] = progress / rate
+            # Between two sizes that are tried a job is no faster than on the better of them.
+            seconds[kind, before + 1 : gpus] = np.minimum(seconds[kind, before], seconds[kind, gpus])
+            before = gpus
     seconds *= truth.slowdown * (1.0 - SLACK)
     if settings.fidelity is Fidelity.ARTIFACT:
         seconds = np.maximum(seconds - ROUNDING_S, LEAST_S)
     return seconds
+
+
+def _sizes_tried(fewest: int, most: int) -> Iterator[int]:
+    """Every number of GPUs up to FINELY, then every thirtieth part more."""
+    gpus = fewest
+    while gpus < most:
+        yield gpus
+        gpus += max(1, gpus * 2 // FINELY)
+    if fewest <= most:
+        yield most
 
 
 def _best_rate(
@@ -221,11 +237,12 @@ def _splits(truth: TrainingTruth, kind: int, replicas: int, fixed_batch: int) ->
 
 
 def _shapes(truth: TrainingTruth, cluster: Cluster, kind: int, gpus: int) -> Iterator[tuple[int, ...]]:
-    """GPUs on each node: as few nodes as can be, more nodes evenly, and whatever was measured."""
+    """GPUs on each node: as few nodes as can be, some more and the most, evenly, and what was measured."""
     per_node = int(cluster.gpus_per_node[kind])
     yield consolidated(gpus, per_node)
     nodes = int((cluster.kind == kind).sum())
-    for used in range(-(-gpus // per_node), min(gpus, nodes) + 1):
+    fewest, most = -(-gpus // per_node), min(gpus, nodes)
+    for used in sorted({*range(fewest, min(fewest + MORE_NODES, most) + 1), most}):
         each, rest = divmod(gpus, used)
         yield (each + 1,) * rest + (each,) * (used - rest)
     if isinstance(truth, ProfiledTruth):

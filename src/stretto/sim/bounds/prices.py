@@ -151,9 +151,10 @@ class _Group:
         of_types = np.zeros((len(worths), *prices.shape))
         gpus = np.zeros_like(of_types)
         for kind, (sizes, speeds) in enumerate(self.sizes):
-            gains = worths[:, None, None] * speeds[:, None] - prices[kind] * sizes[:, None]
-            chosen = gains.argmax(axis=1)
-            of_types[:, kind] = np.take_along_axis(gains, chosen[:, None], axis=1)[:, 0]
+            # Speed grows ever more slowly: further GPUs are taken while they are worth their price.
+            slopes = np.diff(speeds) / np.diff(sizes)
+            chosen = np.searchsorted(-slopes, -prices[kind] / worths[:, None])
+            of_types[:, kind] = worths[:, None] * speeds[chosen] - prices[kind] * sizes[chosen]
             gpus[:, kind] = sizes[chosen]
         if self.on_several_types:
             return of_types.sum(axis=1), gpus
