@@ -72,15 +72,23 @@ def asked(
     above: float = -inf,
     examples: tuple[Value, ...] = (),
     in_traces: bool = True,
+    is_younger: bool = False,
 ) -> Value:
     """A field of `Job` and what follows from it elsewhere.
 
     at_least, above: its bound, which is checked. examples: what random jobs of `stretto.testing` have;
-    without them, the default. in_traces: it has a column in files of our own schema.
+    without them, the default. in_traces: it has a column in files of our own schema. is_younger: logs have
+    digests of jobs that had no such field, so that its default does not count in one.
     """
     return field(
         default=default,
-        metadata={"at_least": at_least, "above": above, "examples": examples, "in_traces": in_traces},
+        metadata={
+            "at_least": at_least,
+            "above": above,
+            "examples": examples,
+            "in_traces": in_traces,
+            "is_younger": is_younger,
+        },
     )
 
 
@@ -110,7 +118,7 @@ class Job:
     max_gpus: int = 0  # 0 on input: as many as asked for, or without limit when adaptive
     adaptivity: Adaptivity = Adaptivity.ADAPTIVE
     kind: Kind = Kind.BATCH
-    purpose: Purpose = Purpose.TRAINING
+    purpose: Purpose = asked(Purpose.TRAINING, is_younger=True)  # noqa: RUF009  (a field)
     gpus_per_worker: int = asked(1, at_least=1)  # it grows and shrinks by so many
     # GPUs of one worker by type, where types differ (Sia, section 5.3): multiples of the above, on one node
     replica_gpus: Mapping[str, int] = asked_mapping()

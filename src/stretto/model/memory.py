@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -38,7 +38,16 @@ def _parts(value: Memory) -> list[bytes]:
     if is_dataclass(value) and not isinstance(value, type):
         # Logs keep digests: a field that is younger than some of them counts only where it says something.
         entries = [(entry, getattr(value, entry.name)) for entry in fields(value)]
-        told = [inner for entry, inner in entries if not entry.metadata.get("is_younger") or inner]
+        told = [
+            inner for entry, inner in entries if not entry.metadata.get("is_younger") or inner != usual(entry)
+        ]
         inside = [part for inner in told for part in _parts(inner)]
         return [type(value).__name__.encode(), b"[", *inside, b"]"]
     raise TypeError(f"a memory holds values only, got {type(value).__name__}")
+
+
+def usual(entry: Field[Any]) -> Any:
+    """What a field is where nothing is said; None where something has to be said."""
+    if entry.default is not MISSING:
+        return entry.default
+    return entry.default_factory() if entry.default_factory is not MISSING else None
