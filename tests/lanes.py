@@ -27,7 +27,7 @@ from tests.needs import PACKAGES
 
 TESTS = Path(__file__).parent
 # What a test may need of a machine on which only Stretto is installed, and what more there is (or takes).
-LOCAL = frozenset({"processes", "sockets", "sqlite", "torch", "parquet"})
+LOCAL = frozenset({"processes", "sockets", "sqlite", "torch", "parquet", "notebook"})
 BEYOND = frozenset({"postgres", "ray", "slurm", "kubernetes", "data", "alone", "heavy"})
 PARTS = {
     "pure": "pure tests, beside each other",

@@ -21,6 +21,7 @@ NEEDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(sorted(HERE), HERE),
     "torch": frozenset({"torch"}),
     "parquet": frozenset({"parquet"}),
+    "notebook": frozenset({"notebook"}) | HERE,
     "postgres": frozenset({"postgres"}),
     "ray": frozenset({"ray"}),
     "slurm": frozenset({"slurm"}),
@@ -44,6 +45,7 @@ PACKAGES = {
     "lightning": "torch",
     "sklearn": "torch",
     "pyarrow": "parquet",
+    **dict.fromkeys(("pandas", "IPython", "nbclient", "nbformat", "resvg_py"), "notebook"),
     "psycopg": "postgres",
     "ray": "ray",
 }

@@ -65,7 +65,8 @@ MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {
     "backends",
     "demo",
 }
-MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing"}
+MAY_IMPORT["notebook"] = {"model", "sim", "report", "experiments"}
+MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing", "notebook"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 # The same within the service, from the ground up.
@@ -109,7 +110,7 @@ SOURCES = sorted(path for top in ("src", "tests", "benchmarks") for path in (ROO
 # Left out of every install unless asked for, or never needed by the core at all.
 OPTIONAL = (
     *("torch", "ray", "pyslurm", "kubernetes", "lightkube", "msgspec"),
-    *("pyarrow", "matplotlib", "pandas", "sklearn", "jwt"),
+    *("pyarrow", "matplotlib", "pandas", "IPython", "resvg_py", "sklearn", "jwt"),
 )
 FOR_SERVICE = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client", "psycopg")
 FOR_TESTS = ("pytest", "hypothesis")
@@ -239,13 +240,13 @@ def test_the_folders_of_tests_are_those_of_the_package() -> None:
     assert {path.name for path in paths} - {*PARTS} == {"conformance", "deploy", "examples", "golden"}
 
 
-def test_the_package_itself_imports_none_of_its_parts() -> None:
-    assert parts_imported_by(PACKAGE / "__init__.py") == set()
+def test_of_its_parts_the_package_itself_names_only_what_notebooks_ask_it_for() -> None:
+    assert parts_imported_by(PACKAGE / "__init__.py") == {"notebook"}  # and loads it when it is asked for
 
 
 def test_only_the_outer_parts_import_the_simulated_world() -> None:
     of_the_simulator = {part for part in PARTS if "sim" in imports_of(part)}
-    assert of_the_simulator <= {"cli", "experiments", "service", "report"}
+    assert of_the_simulator <= {"cli", "experiments", "notebook", "service", "report"}
 
 
 def test_no_part_depends_on_itself_through_others() -> None:

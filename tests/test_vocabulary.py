@@ -17,8 +17,8 @@ PACKAGE = ROOT / "src" / "stretto"
 PLAIN = """
 accounting api app arrival attaching autoscaling axes bench branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
-demand demo display dot draft entry env evict explain fill fit fixture health
-hierarchy history homogeneous hosting json knowledge kubeflow lending lightning main maker
+demand demo display dot draft entry env evict explain fill fit fixture fragment
+frame health hierarchy history homogeneous hosting html json knowledge kubeflow lending lightning main maker
 making network object openapi option outcome parse patience pin play plugin
 printing protocol quantity ratio reading recipe registry remaining reproduce reproduction
 reserve resizing result runtime sampler scene serve setup sheet simulate skypilot spec status

@@ -9,7 +9,7 @@ import pytest
 
 from stretto.model.arrays import FloatArray
 
-STYLE = (files("stretto.report") / "templates" / "report.css").read_text(encoding="utf-8")
+STYLE = (files("stretto.report") / "templates" / "palette.css").read_text(encoding="utf-8")
 LIGHT, DARK = STYLE.split("prefers-color-scheme: dark", 1)
 
 # Full dichromacy in linear RGB: Machado, Oliveira and Fernandes (2009), table of severity 1.

@@ -73,18 +73,20 @@ class RunSpec:
         return {key[len(prefix) :]: value for key, value in self.settings.items() if key.startswith(prefix)}
 
 
-def parse_settings(words: list[str], spaces: Sequence[str] = SPACES) -> dict[str, str]:
-    """SPACE.KEY=VALUE words as a mapping; InputError for anything else."""
+def parse_settings(words: list[str], spaces: Sequence[str] = SPACES, called: str = "--set") -> dict[str, str]:
+    """SPACE.KEY=VALUE words as a mapping; InputError for anything else. called: where the words stand."""
     settings: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         space, dot, name = key.partition(".")
         if not equals or not dot or not name:
-            raise InputError(f"--set {word}: expected SPACE.KEY=VALUE with SPACE one of {', '.join(spaces)}")
+            raise InputError(
+                f"{called} {word}: expected SPACE.KEY=VALUE with SPACE one of {', '.join(spaces)}"
+            )
         if space not in spaces:
-            raise InputError(f"--set {word}: unknown space {space!r}, {did_you_mean(space, spaces)}")
+            raise InputError(f"{called} {word}: unknown space {space!r}, {did_you_mean(space, spaces)}")
         if key in settings:
-            raise InputError(f"--set {word}: {key} is set twice, first to {settings[key]!r}")
+            raise InputError(f"{called} {word}: {key} is set twice, first to {settings[key]!r}")
         settings[key] = value
     return settings
 

@@ -4,12 +4,9 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stretto.model.errors import InputError
@@ -17,12 +14,13 @@ from stretto.report.charts.cdf import jct_cdf, queue_cdf
 from stretto.report.charts.decisions import decision_times
 from stretto.report.charts.dots import by_label, by_workload
 from stretto.report.charts.fairness import sorted_fairness
-from stretto.report.charts.figure import Figure, Panels, policy_class
+from stretto.report.charts.figure import Figure, Panels
 from stretto.report.charts.over_time import contention, utilisation
 from stretto.report.charts.rows import deadlines, gpu_hours_by_type, where_time_goes
 from stretto.report.charts.timeline import timelines
-from stretto.report.content import Comparison, Note, RunSeries
+from stretto.report.content import ClusterFacts, Comparison, Note, RunSeries
 from stretto.report.findings import caution, verdict
+from stretto.report.html import asset, environment, style_of
 from stretto.report.standings import Standings, standings_of
 from stretto.report.tables import columns_of, faster_words, main_lines, pair_lines, run_lines, settings_of
 from stretto.report.wording import plain, plural
@@ -126,16 +124,16 @@ def render(comparison: Comparison) -> str:
     standings = standings_of(comparison)
     columns = columns_of(standings)
     every_column = columns_of(standings, main_only=False)
-    script = _asset("report.js")
+    script = asset("report.js")
     scenes = scenes_of(comparison, standings)
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             comparison=comparison,
             cluster=comparison.cluster,
             standings=standings,
-            facts=_facts(comparison),
+            facts=facts_of(comparison),
             verdict=verdict(standings),
             cautions=caution(comparison, standings),
             hero=where_time_goes(standings),
@@ -159,7 +157,7 @@ def render(comparison: Comparison) -> str:
             definitions=standings.present(),
             method=notes_on_method(comparison, standings),
             settings=settings_of(standings),
-            style=Markup(_asset("report.css")),
+            style=style_of("report.css"),
             script=Markup(script),
             script_hash=b64encode(sha256(script.encode()).digest()).decode(),
             names={"policies": comparison.policies, "types": comparison.cluster.gpu_types},
@@ -211,38 +209,26 @@ def _scene(id_: str, workload: tuple[str, int], comparison: Comparison, standing
     )
 
 
-def _facts(comparison: Comparison) -> list[str]:
+def facts_of(comparison: Comparison) -> list[str]:
     """The line under the title: what was compared on what."""
     cluster = comparison.cluster
-    gpus = ", ".join(f"{count} {name}" for name, count in zip(cluster.gpu_types, cluster.gpus, strict=True))
     jobs = sorted({len(run.jobs) for run in comparison.runs})
     many = plural(jobs[0], "job") if len(jobs) == 1 else f"{plain(jobs[0])} to {plural(jobs[-1], 'job')}"
+    if len(comparison.runs) == 1:
+        return [_machines(cluster), many, f"seed {comparison.runs[0].seed}"]
     traces = plural(len({run.trace for run in comparison.runs}), "trace")
     seeds = plural(len({run.seed for run in comparison.runs}), "seed")
     return [
-        f"{cluster.name}: {plural(cluster.total_gpus, 'GPU')} ({gpus}) on {plural(cluster.nodes, 'node')}",
+        _machines(cluster),
         f"{traces}, {seeds}, {many} each",
         plural(len(comparison.policies), "policy", "policies"),
     ]
 
 
+def _machines(cluster: ClusterFacts) -> str:
+    gpus = ", ".join(f"{count} {name}" for name, count in zip(cluster.gpu_types, cluster.gpus, strict=True))
+    return f"{cluster.name}: {plural(cluster.total_gpus, 'GPU')} ({gpus}) on {plural(cluster.nodes, 'node')}"
+
+
 def _present(*figures: Figure | None) -> Sequence[Figure]:
     return [figure for figure in figures if figure is not None]
-
-
-def _asset(name: str) -> str:
-    return (files("stretto.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("stretto.report", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    kwargs: dict[str, Any] = {"separators": (",", ":"), "sort_keys": False}
-    environment.policies["json.dumps_kwargs"] = kwargs
-    environment.filters["policy_class"] = policy_class
-    return environment

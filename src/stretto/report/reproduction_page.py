@@ -1,13 +1,12 @@
 """A table made again, as one self-contained page without a script: the same bytes for the same table."""
 
-from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from stretto.model.errors import InputError
 from stretto.report.charts.ratios import ratio_charts
+from stretto.report.html import environment, style_of
 from stretto.report.reproduction import (
     NEARNESS,
     Reproduced,
@@ -36,20 +35,23 @@ def render_reproduction(content: Reproduced) -> str:
         raise InputError(f"{content.name}: a page needs at least one figure, got none")
     compared = content.compared
     limited = sum(figure.is_kept is not None for figure in content.figures)
-    environment = _environment()
-    return environment.get_template("reproduction.html.j2").render(
-        content=content,
-        cautions=_cautions(content),
-        claim=claim(content.figures),
-        farthest=farthest(compared),
-        limits=limits(content.figures) if compared else "",
-        counts=counts_of(compared) if compared else (),
-        limited=limited,
-        left_over=_left_over(len(content.figures) - len(compared) - limited),
-        blocks=blocks_of(content.figures),
-        charts=ratio_charts(content.figures),
-        definitions={figure.metric: definition_of(figure.metric) for figure in content.figures},
-        style=Markup(_asset("report.css") + _asset("reproduction.css")),
+    return (
+        _environment()
+        .get_template("reproduction.html.j2")
+        .render(
+            content=content,
+            cautions=_cautions(content),
+            claim=claim(content.figures),
+            farthest=farthest(compared),
+            limits=limits(content.figures) if compared else "",
+            counts=counts_of(compared) if compared else (),
+            limited=limited,
+            left_over=_left_over(len(content.figures) - len(compared) - limited),
+            blocks=blocks_of(content.figures),
+            charts=ratio_charts(content.figures),
+            definitions={figure.metric: definition_of(figure.metric) for figure in content.figures},
+            style=style_of("report.css", "reproduction.css"),
+        )
     )
 
 
@@ -71,18 +73,8 @@ def _left_over(figures: int) -> str:
     return f"{plural(figures, 'further figure')} of ours {verb} no value in the paper to compare with."
 
 
-def _asset(name: str) -> str:
-    return (files("stretto.report") / "templates" / name).read_text(encoding="utf-8")
-
-
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("stretto.report", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+    made = environment()
     words = {
         "number": number,
         "published": published,
@@ -90,6 +82,6 @@ def _environment() -> Environment:
         "unit_of": unit_of,
         "times": times,
     }
-    environment.filters |= words
-    environment.globals["nearness"] = [words for _, words in NEARNESS]
-    return environment
+    made.filters |= words
+    made.globals["nearness"] = [words for _, words in NEARNESS]
+    return made

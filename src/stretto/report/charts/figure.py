@@ -49,6 +49,7 @@ class Panels:
     panels: tuple[Panel, ...]
     key: tuple[str, ...]  # how to read them, a paragraph each
     counts_have_opacity: bool = False  # the key explains it
+    pointing: str = ""  # what a pointer shows, where a script reads it
 
 
 def svg(id_: str, width: float, height: float, title: str, description: str, *content: Markup) -> Markup:

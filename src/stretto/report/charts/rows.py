@@ -89,7 +89,7 @@ def gpu_hours_by_type(standings: Standings, cluster: ClusterFacts) -> Figure | N
     if not any(part for bar in bars for part, _ in bar.parts):
         return None
     title = "GPU-hours per job, by GPU type"
-    note = "All runs. GPUs held, whether or not the job made good use of them; colours as above."
+    note = "All runs. GPUs held, whether or not the job made good use of them. Colours are GPU types."
     (least, frugal), (most, lavish) = min(totals), max(totals)
     lead = f"A job holds {digits(least)} GPU-hours under {frugal}"
     lead += f", {digits(most)} under {lavish}." if len(totals) > 1 else "."

@@ -37,10 +37,16 @@ def timelines(prefix: str, runs: Sequence[tuple[int, RunSeries]], cluster: Clust
         rows,
         "The thin grey line runs from submission to completion; where it is bare, the job waits.",
         f"Colour is the GPU type; the stronger, the more GPUs, from 1 to {most}.",
-        "Point at a job to see it under every policy.",
     )
+    pointing = "Point at a job to see it under every policy."
     return Panels(
-        f"{prefix}-timelines", "Who held what, when", "", tuple(panels), key, counts_have_opacity=True
+        f"{prefix}-timelines",
+        "Who held what, when",
+        "",
+        tuple(panels),
+        key,
+        counts_have_opacity=True,
+        pointing=pointing,
     )
 
 
