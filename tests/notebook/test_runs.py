@@ -103,6 +103,19 @@ def test_a_comparison_writes_the_page_of_the_command(here: Path) -> None:
         runs.write("absent/report.html")
 
 
+def test_figures_are_written_as_the_option_writes_them_and_a_warning_says_what_is_not(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stretto.report.figure_file.find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match=r"^figures are SVG only: for PNG install stretto\[png\]$"):
+        a_run().write_figures("alone")
+    assert (here / "alone" / "jobs.csv").exists()
+    assert (here / "alone" / "timelines.svg").exists()
+    (here / "file").touch()
+    with pytest.raises(InputError, match=r"^figures file: cannot be written: File exists$"):
+        stretto.compare([a_run(), a_run("srtf")]).write_figures("file")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -34,6 +34,7 @@ def compare(
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
     no_bounds: options.NoBounds = False,
+    figures: options.Figures = None,
     as_json: options.Json = False,
 ) -> None:
     """Run several policies side by side; print a table and write one self-contained HTML report.
@@ -42,6 +43,7 @@ def compare(
     """
     from stretto.experiments.bounds import with_bounds
     from stretto.experiments.comparison import specs_of
+    from stretto.experiments.figure_export import write_comparison_figures
     from stretto.experiments.json_text import json_text
     from stretto.experiments.log import check_writable
     from stretto.experiments.present import comparison
@@ -51,6 +53,8 @@ def compare(
     from stretto.report import comparison_table, write_report
 
     check_writable(out)
+    if figures is not None:
+        check_writable(figures, "--figures")
     connect = to_ray(ray) if ray else None
     specs = specs_of(
         [name.strip() for name in policies.split(",") if name.strip()],
@@ -81,15 +85,20 @@ def compare(
         (out / "runs.json").write_text(json_text({"runs": summaries}) + "\n", encoding="utf-8")
     except OSError as wrong:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
+    if figures is not None and (no_png := write_comparison_figures(content, results, figures)):
+        say(no_png)
     for skipped in dict.fromkeys(
         f"{result.trace}: skipped {line}" for result in results for line in result.skipped
     ):
         say(skipped)
     if as_json:
-        show_json({"runs": summaries, "report": str(report)})
+        written = {} if figures is None else {"figures": str(figures)}
+        show_json({"runs": summaries, "report": str(report), **written})
         return
     show_report(comparison_table(content))
     say(f"report: {report}")
+    if figures is not None:
+        say(f"figures: {figures}")
 
 
 def to_ray(address: str) -> Callable[[], object]:

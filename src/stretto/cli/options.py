@@ -1,5 +1,6 @@
 """Options that several commands share, and how a group of commands reads its own."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -39,6 +40,12 @@ NoBounds = Annotated[
     bool, typer.Option("--no-bounds", help="Do not compute how far the figures are from the best possible.")
 ]
 Fairness = Annotated[bool, typer.Option("--fairness", help="Also simulate every job alone on its share.")]
+Figures = Annotated[
+    Path | None,
+    typer.Option(
+        "--figures", metavar="DIR", help="Also write every figure as SVG and PNG there, and its data as CSV."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

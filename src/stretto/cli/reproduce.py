@@ -16,6 +16,7 @@ from stretto.cli.printing import say, show_json, show_table
 if TYPE_CHECKING:
     from stretto.experiments.finished import Finished
     from stretto.experiments.reproduction import Reproduction, Request, Row, Verdict
+    from stretto.report.reproduction import Reproduced
 
 
 def _names() -> list[str]:
@@ -59,12 +60,14 @@ def reproduce(
             help="Also write the table as a page of its own; with --all, a folder; with --page, the page.",
         ),
     ] = None,
+    figures: options.Figures = None,
     as_json: options.Json = False,
 ) -> None:
     """Make a table of a paper again and print it beside the published figures.
 
     Every finished simulation is kept: the same command goes on where it was interrupted.
     """
+    from stretto.experiments.log import check_writable
     from stretto.experiments.published import experiment_of
     from stretto.experiments.reproduction import Request, data_root
     from stretto.model import InputError
@@ -74,6 +77,10 @@ def reproduce(
     if len(asked) > 1:
         expected = "a table" if name else asked[0]
         raise InputError(f"expected {expected} or {asked[1]}, got both" + (f": {name}" if name else ""))
+    if figures is not None:
+        if page is not None or list_all or not asked:
+            raise InputError(f"--figures {figures}: expected a table that is made, or --all")
+        check_writable(figures, "--figures")
     if page is not None:
         _write_page_of(page, Path("results.md") if out is None else out)
         return
@@ -91,6 +98,7 @@ def reproduce(
             None if synthetic else data,
             scale,
             out,
+            figures,
         )
         return
     experiment = experiment_of(name)
@@ -111,6 +119,9 @@ def reproduce(
     if out is not None:
         _write_page(made, out)
         say(f"page: {out}")
+    if figures is not None:
+        _write_figures(made, figures)
+        say(f"figures: {figures}")
 
 
 def _check_page(out: Path) -> None:
@@ -124,21 +135,36 @@ def _check_page(out: Path) -> None:
 
 
 def _write_page(made: "Reproduction", out: Path) -> None:
-    from stretto.experiments.present import reproduced
     from stretto.model import InputError
     from stretto.report.reproduction_page import write_reproduction
 
-    command = shlex.join(["stretto", *sys.argv[1:]])
-    content = reproduced(made, command, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_reproduction(content, out)
+        write_reproduction(_content_of(made), out)
     except OSError as wrong:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
 
 
+def _content_of(made: "Reproduction") -> "Reproduced":
+    from stretto.experiments.present import reproduced
+
+    command = shlex.join(["stretto", *sys.argv[1:]])
+    return reproduced(made, command, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+
+
+def _write_figures(made: "Reproduction", figures: Path) -> None:
+    from stretto.experiments.figure_export import write_reproduction_figures
+
+    if no_png := write_reproduction_figures(made, _content_of(made), figures):
+        say(no_png)
+
+
 def _make_all(
-    request_for: "Callable[[Path | None], Request]", data: str | None, scale: float, out: Path | None
+    request_for: "Callable[[Path | None], Request]",
+    data: str | None,
+    scale: float,
+    out: Path | None,
+    figures: Path | None,
 ) -> None:
     """Every table; the page so far is written after each, so that nothing is lost when this is cut off."""
     from stretto.experiments.all_tables import PAGE, Outcome, made_by, make_all, page_of, write_all
@@ -162,6 +188,8 @@ def _make_all(
         made = outcomes[-1].made
         if made is not None and made.rows:
             _write_page(made, folder / f"{made.name}.html")
+            if figures is not None:
+                _write_figures(made, figures / made.name)
 
     outcomes = make_all(EXPERIMENTS.values(), request_for, data, say, write)
     failed = [outcome.experiment.name for outcome in outcomes if outcome.failed]

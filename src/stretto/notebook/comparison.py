@@ -11,11 +11,11 @@ import numpy as np
 from stretto.experiments.present import comparison
 from stretto.model import InputError
 from stretto.notebook.frame import frame_of
-from stretto.notebook.run import Run
+from stretto.notebook.run import Run, write_figures
 from stretto.report import Comparison, write_report
+from stretto.report.comparison_figures import policy_columns
 from stretto.report.fragment import comparison_fragment
 from stretto.report.standings import Standings, standings_of
-from stretto.sim.summary import METRICS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,16 +41,12 @@ class Runs:
     @cached_property
     def policies(self) -> Any:
         """A row for each policy, the best first: means over its runs, and their 95 % intervals."""
-        ranked = self.standings.ranked
-        columns = {"policy": np.array([standing.policy for standing in ranked], dtype=np.object_)}
-        columns["runs"] = np.array([len(standing.runs) for standing in ranked], dtype=np.int64)
-        for metric in self.standings.present(METRICS):
-            estimates = [standing.estimates[metric.key] for standing in ranked]
-            columns[metric.key] = np.array([estimate.value for estimate in estimates])
-            if any(np.isfinite(estimate.low) for estimate in estimates):
-                columns[f"{metric.key}_low"] = np.array([estimate.low for estimate in estimates])
-                columns[f"{metric.key}_high"] = np.array([estimate.high for estimate in estimates])
-        return frame_of(columns)
+        return frame_of(
+            {
+                name: np.array(values, dtype=np.object_ if name == "policy" else None)
+                for name, values in policy_columns(self.standings).items()
+            }
+        )
 
     @cached_property
     def content(self) -> Comparison:
@@ -71,6 +67,10 @@ class Runs:
             write_report(self.content, Path(path))
         except OSError as wrong:
             raise InputError(f"{path}: cannot be written: {wrong.strerror}") from None
+
+    def write_figures(self, folder: str | Path) -> None:
+        """Write the figures as SVG and PNG, and their data as CSV. A warning says where there is no PNG."""
+        write_figures(self.content, [run.result for run in self.runs], folder)
 
     def __repr__(self) -> str:
         """One line: what is compared."""

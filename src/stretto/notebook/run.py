@@ -1,5 +1,6 @@
 """One simulation, as `stretto simulate` makes it: its figures, its frames, and its picture in a notebook."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto.experiments.bounds import with_bounds
+from stretto.experiments.figure_export import write_comparison_figures
 from stretto.experiments.frames import allocations_of, jobs_of, rounds_of
 from stretto.experiments.present import comparison, run_series
 from stretto.experiments.spec import RunSpec, parse_settings, run_spec
@@ -65,6 +67,10 @@ class Run:
         """What reports are made of, for this run alone."""
         return comparison(f"{self.result.policy} on {self.result.trace}", [self.result], "", "")
 
+    def write_figures(self, folder: str | Path) -> None:
+        """Write the figures as SVG and PNG, and their data as CSV. A warning says where there is no PNG."""
+        write_figures(self.content, [self.result], folder)
+
     def __repr__(self) -> str:
         """One line: what ran, and its mean completion time."""
         result = self.result
@@ -121,6 +127,12 @@ def simulate(
     if bounds:
         (result,) = with_bounds([result], [spec])
     return Run(replace(result, policy=name) if name else result)
+
+
+def write_figures(content: Comparison, results: Sequence[Result], folder: str | Path) -> None:
+    """As `--figures` writes them."""
+    if no_png := write_comparison_figures(content, results, Path(folder), called="figures"):
+        warnings.warn(no_png, stacklevel=3)
 
 
 def _settings(settings: Mapping[str, object]) -> dict[str, str]:

@@ -200,6 +200,6 @@ def _row(bar: Bar, axis: Axis, top: float, look: Look, shown_best: bool) -> Mark
         drawn.append(line(low, middle, high, middle, "whisker"))
         drawn.extend(line(edge, middle - 4, edge, middle + 4, "whisker") for edge in (low, high))
         label_px = max(label_px, high)
-    aside = element("tspan", f" {bar.aside}", class_="aside") if bar.aside else Markup()
+    aside = element("tspan", f"\u00a0{bar.aside}", class_="aside") if bar.aside else Markup()
     drawn.append(element("text", bar.label, aside, x=label_px + 8, y=middle + 4.5, class_="value"))
     return of_policy(bar.standing.colour, *drawn, data_t=bar.reading)
