@@ -104,7 +104,7 @@ def reproduce(
     experiment = experiment_of(name)
     root = None if synthetic else data_root(data, experiment.data)
     if out is not None:
-        _check_page(out)
+        check_page(out)
     finished = _finished(keep, fresh)
     try:
         made = experiment.run(Request(root, scale, workers, sys.stderr.isatty(), finished, say))
@@ -124,7 +124,7 @@ def reproduce(
         say(f"figures: {figures}")
 
 
-def _check_page(out: Path) -> None:
+def check_page(out: Path) -> None:
     """Raise InputError where the page could not be written, before hours are spent on it."""
     from stretto.experiments.log import check_writable
     from stretto.model import InputError

@@ -1,8 +1,10 @@
 """The verbs for what was used, and what it costs."""
 
-import csv
+import shlex
 import sys
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +13,9 @@ from stretto.cli.options import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.model import InputError
+
+if TYPE_CHECKING:
+    from stretto.report.usage import UsageReport
 
 DIMENSIONS = ("user", "queue", "type", "job", "day", "week", "month")
 PERIODS = DIMENSIONS[4:]
@@ -38,6 +43,10 @@ def usage(
     ] = "",
     zone: Zone = "UTC",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page of it, with figures.")
+    ] = None,
+    figures: options.Figures = None,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
@@ -49,15 +58,18 @@ def usage(
             raise InputError(f"--by {dimension}: expected {', '.join(DIMENSIONS[:-1])} or {DIMENSIONS[-1]}")
     if as_csv and as_json:
         raise InputError("--csv: expected without --json")
+    _check_written(out, figures)
     with service(url, token) as client:
         rows = client.usage(*by, start=start, end=end, zone=zone)
+    if as_csv or out is not None or figures is not None:
+        report = _report(by, rows, start, end, zone)
+        _write(report, as_csv, out, figures)
     if as_json:
         show_json({"by": by, "zone": zone, "from": start or None, "to": end or None, "usage": rows})
         return
-    names = ["period" if dimension in PERIODS else dimension for dimension in by]
     if as_csv:
-        _show_csv(rows, names)
         return
+    names = ["period" if dimension in PERIODS else dimension for dimension in by]
     is_priced = any(row["cost"] is not None for row in rows)
     header = [*by, "jobs", "gpus", "gpu hours", *SHOWN, *(["cost"] if is_priced else [])]
     show_table("", header, [_row(row, names, is_priced) for row in rows], none="no GPUs have been used yet")
@@ -76,15 +88,54 @@ def _row(row: dict[str, Any], names: list[str], is_priced: bool) -> list[str]:
     ]
 
 
-def _show_csv(rows: list[dict[str, Any]], names: list[str]) -> None:
-    """Every figure, in GPU-seconds; text that a spreadsheet would take for a formula begins with a quote."""
-    figures = ["jobs", "gpus", "gpu_hours", "gpu_seconds", *(f"{use}_gpu_seconds" for use in SHOWN)]
-    figures += ["unpriced_gpu_seconds", "cost"]
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([*names, *figures])
-    for row in rows:
-        texts = [f"'{row[name]}" if row[name][:1] in ("=", "+", "-", "@") else row[name] for name in names]
-        writer.writerow([*texts, *("" if row[name] is None else row[name] for name in figures)])
+def _check_written(out: Path | None, figures: Path | None) -> None:
+    """Raise InputError where files could not be written, before the service is asked."""
+    if out is None and figures is None:
+        return
+    from stretto.cli.reproduce import check_page
+    from stretto.experiments.log import check_writable
+
+    if out is not None:
+        check_page(out)
+    if figures is not None:
+        check_writable(figures, "--figures")
+
+
+def _report(by: list[str], rows: list[dict[str, Any]], start: str, end: str, zone: str) -> "UsageReport":
+    from stretto import __version__
+    from stretto.report.usage import UsageReport
+
+    return UsageReport(
+        by=tuple(by),
+        period=next((dimension for dimension in by if dimension in PERIODS), ""),
+        rows=rows,
+        start=start,
+        end=end,
+        zone=zone,
+        command=shlex.join(["stretto", *sys.argv[1:]]),
+        versions={"stretto": __version__},
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def _write(report: "UsageReport", as_csv: bool, out: Path | None, figures: Path | None) -> None:
+    from stretto.report.usage_page import usage_sheet, write_usage, write_usage_figures
+
+    if as_csv:
+        usage_sheet(report).write(sys.stdout)
+    option = f"--out {out}"
+    try:
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_usage(report, out)
+            say(f"page: {out}")
+        if figures is not None:
+            option = f"--figures {figures}"
+            if no_png := write_usage_figures(report, figures):
+                say(no_png)
+            say(f"figures: {figures}")
+    except OSError as wrong:
+        raise InputError(f"{option}: cannot be written: {wrong.strerror}") from None
 
 
 prices = typer.Typer(help="Prices of GPU-hours in a running service; lists them.", cls=Listing)

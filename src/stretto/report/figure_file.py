@@ -1,12 +1,13 @@
 """A figure as a file of its own, with its title, legend and notes: SVG without style or script, and PNG."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from xml.etree import ElementTree
 
-from stretto.report.charts.figure import COLOURS, Figure, Panels
-from stretto.report.style_sheet import NOT_XML, Element, classes_of, colours, inline, parsed
+from stretto.report.charts.figure import COLOURS, Figure, Panels, policy_class
+from stretto.report.style_sheet import NOT_XML, Element, classes_of, colours, inline, paint_of, parsed
 
 EDGE = 24.0
 GAP = 28.0
@@ -17,6 +18,7 @@ FONTS = "Inter, Helvetica Neue, Helvetica, Arial, Segoe UI, Roboto, Liberation S
 WIDE_PX = 0.56  # of its size, that a letter takes on average; chosen: DejaVu Sans, the widest of these
 SVG = "http://www.w3.org/2000/svg"
 PAGE_ONLY = {"class", "aria-hidden", "aria-labelledby", "id"}
+POLICY = re.compile(r"p\d")  # the class of one
 NO_LIBRARY = "figures are SVG only: for PNG install stretto[png]"
 NO_FONT = f"figures are SVG only: PNG needs one of these fonts: {FONTS}"
 
@@ -27,6 +29,7 @@ class Names:
 
     policies: Sequence[str] = ()
     gpu_types: Sequence[str] = ()
+    parts: Sequence[str] = ()  # of a bar, by their classes
     source: str = ""  # a line at the foot: what this was made from
 
 
@@ -101,7 +104,7 @@ def _drawings(figure: Figure | Panels) -> list[tuple[Element | None, Element]]:
         after = 24 + len(panel.policy) * 13 * WIDE_PX * 1.1
         caption.extend(
             (
-                _swatch(0, -4, "p", panel.colour),
+                _swatch(0, -4, policy_class(panel.colour)),
                 _text(14, 0, panel.policy, "--ink", 13, "700"),
                 _text(after, 0, panel.says, "--quiet", 12),
             )
@@ -132,19 +135,19 @@ def _row(canvas: Canvas, drawings: Sequence[tuple[Element | None, Element]], apa
 def _legend(canvas: Canvas, drawings: Sequence[Element], names: Names) -> None:
     """What colours stand for, where the drawing does not say so itself."""
     used = {name for drawing in drawings for element in drawing.iter() for name in classes_of(element)}
-    entries = [("p", colour, names.policies[colour]) for colour in _unnamed(drawings)]
-    entries += [
-        ("t", index, name) for index, name in enumerate(names.gpu_types) if f"t{index % COLOURS}" in used
-    ]
+    entries = [(policy_class(colour), names.policies[colour]) for colour in _unnamed(drawings)]
+    marked = [(f"t{index % COLOURS}", name) for index, name in enumerate(names.gpu_types)]
+    marked += [(part, part) for part in names.parts]
+    entries += [(class_, name) for class_, name in marked if class_ in used]
     if not entries:
         return
     canvas.y += 23
     x = EDGE
-    for family, colour, name in entries:
+    for class_, name in entries:
         taken = 32 + len(name) * 12.5 * WIDE_PX * 1.05
         if x > EDGE and x + taken > canvas.width - EDGE:
             x, canvas.y = EDGE, canvas.y + 18
-        canvas.parts.append(_swatch(x, canvas.y - 4, family, colour))
+        canvas.parts.append(_swatch(x, canvas.y - 4, class_))
         canvas.parts.append(_text(x + 14, canvas.y, name, "--ink", 12.5))
         x += taken
 
@@ -180,17 +183,16 @@ def _size(drawing: Element) -> tuple[float, float]:
     return float(width), float(height)
 
 
-def _swatch(x: float, y: float, family: str, colour: int) -> Element:
-    """A disc for a policy, hollow where its lines are dashed; a square for a GPU type."""
-    paint = colours()[f"--{family}{colour % COLOURS}"]
-    if family == "t":
+def _swatch(x: float, y: float, class_: str) -> Element:
+    """A disc for a policy, hollow where its lines are dashed; a square for a GPU type or a part of a bar."""
+    paint = paint_of(class_)
+    if not POLICY.match(class_):
         place = {"x": f"{x:.1f}", "y": f"{y - 5:.1f}", "width": "10", "height": "10", "rx": "3"}
         return ElementTree.Element("rect", {**place, "fill": paint})
     place = {"cx": f"{x + 5:.1f}", "cy": f"{y:.1f}"}
-    if colour >= COLOURS:
-        return ElementTree.Element(
-            "circle", {**place, "r": "4", "fill": "none", "stroke": paint, "stroke-width": "2"}
-        )
+    if "dash" in class_:
+        hollow = {"r": "4", "fill": "none", "stroke": paint, "stroke-width": "2"}
+        return ElementTree.Element("circle", {**place, **hollow})
     return ElementTree.Element("circle", {**place, "r": "5", "fill": paint})
 
 

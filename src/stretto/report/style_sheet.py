@@ -81,6 +81,16 @@ def resolved(value: str, known: Mapping[str, str]) -> str:
     return value
 
 
+def paint_of(class_: str) -> str:
+    """The colour that a class of the sheet gives to what it is on."""
+    known = dict(colours())
+    marked = ElementTree.Element("g", {"class": class_})
+    for rule in rules():
+        if rule.matches([marked]):
+            known |= {name: value for name, value in rule.declarations if name.startswith("--")}
+    return resolved("var(--c)", known)
+
+
 @cache
 def colours() -> Mapping[str, str]:
     """The light colours by variable."""

@@ -187,6 +187,29 @@ def test_usage_is_split_by_day_and_has_a_price(verbs: Stretto) -> None:
         assert said in ran.err
 
 
+def test_usage_is_written_as_a_page_and_as_figures(
+    verbs: Stretto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stretto.report.figure_file.find_spec", lambda name: None)
+    verbs("submit", "--wait", "--", "true")
+    ran = verbs("usage", "--by", "user", "--by", "day", "--out", "pages/u.html", "--figures", "drawn")
+    assert (ran.status, ran.table[0][:2]) == (0, ["user", "day"]), ran.err
+    assert "page: pages/u.html\n" in ran.err
+    assert "figures: drawn\n" in ran.err
+    assert "<h1>GPU time by user and day</h1>" in (tmp_path / "pages" / "u.html").read_text(encoding="utf-8")
+    with (tmp_path / "drawn" / "usage.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["user"] for row in rows} >= {"ada"}
+    assert {path.name for path in (tmp_path / "drawn").glob("*.svg")} >= {"held.svg", "over-time.svg"}
+    for words, said in (
+        (("--out", "page.txt"), "--out page.txt: expected the name of a file that ends in .html"),
+        (("--figures", "pages/u.html"), "--figures pages/u.html: expected a directory, but"),
+    ):
+        refused = verbs("usage", *words)
+        assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+        assert said in refused.err
+
+
 def test_a_token_comes_from_a_file_and_has_an_end(verbs: Stretto, tmp_path: Path) -> None:
     made = verbs("token", "create", "carols", "--user", "carol", "--expires", "30d", "--json").json
     assert 0 < made["expires"] - time.time() <= 30 * 86_400
