@@ -1,15 +1,38 @@
 """What a notebook shows of runs: its words, what it promises to the page around it, what it survives."""
 
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stretto.report.fragment import DARK, LIGHT, NAME, comparison_fragment, run_fragment
+from stretto.report.html import asset
 
 from .made_runs import HETERO_64, a_comparison, a_run
+from .test_browser import BROWSER, seen
 from .test_page import HOSTILE, outline
+
+# What Jupyter says of every list, table and piece of code, in other words.
+NOTEBOOK = """
+.outer dt { float: left; width: 20% } .outer code { background: red } .outer table { table-layout: fixed }
+.outer tbody tr:nth-child(odd) { background: red } .outer td { max-width: 10px }
+"""
+TRIAL = """
+const style = (selector, name) => {
+  const nodes = [...document.querySelectorAll(".stretto-out " + selector)];
+  return [...new Set(nodes.map((node) => getComputedStyle(node)[name]))];
+};
+for (const folded of document.querySelectorAll("details")) folded.open = true;
+document.title = "TRIAL " + JSON.stringify({
+  floats: style("dt", "float"), code: style("code", "backgroundColor"),
+  rows: style("tbody tr", "backgroundColor"),
+  layout: style("table", "tableLayout"), card: style(".card", "backgroundColor"),
+  fits: document.documentElement.scrollWidth <= innerWidth,
+});
+"""
 
 
 def alone(**changes: Any) -> str:
@@ -81,6 +104,26 @@ def test_the_style_stays_within_and_follows_what_the_notebook_says_of_light_and_
         each for rule in rules for each in rule.split(",")
     }
     assert ":root" not in style
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed")
+def test_rules_that_a_notebook_has_for_all_it_shows_do_not_bend_it(tmp_path: Path) -> None:
+    shown = comparison_fragment(a_comparison(("stretto", "sia"), jobs=20))
+    page = f"<style>{NOTEBOOK}</style><body data-jp-theme-light=false><div class=outer>{shown}</div>"
+    document, complaints = seen(f"{page}<script>{TRIAL}</script></body>", tmp_path)
+    trial = re.search(r"<title>TRIAL (.*?)</title>", document, re.DOTALL)
+    assert trial
+    dark = re.findall(r"--card: #(\w\w)(\w\w)(\w\w)", asset("palette.css"))[1]
+    assert json.loads(trial[1]) == {
+        "floats": ["none"],
+        "code": ["rgba(0, 0, 0, 0)"],
+        "rows": ["rgba(0, 0, 0, 0)"],
+        "layout": ["auto"],
+        "card": [f"rgb({', '.join(str(int(part, 16)) for part in dark)})"],
+        "fits": True,
+    }
+    assert complaints == ""
 
 
 @pytest.mark.parametrize("jobs", [0, 1])

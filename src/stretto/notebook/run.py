@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from stretto.experiments.bounds import with_bounds
 from stretto.experiments.figure_export import write_comparison_figures
 from stretto.experiments.frames import allocations_of, jobs_of, rounds_of
-from stretto.experiments.present import comparison, run_series
+from stretto.experiments.present import comparison
 from stretto.experiments.spec import RunSpec, parse_settings, run_spec
 from stretto.model import InputError
 from stretto.notebook.frame import frame_of
 from stretto.report.content import Comparison
 from stretto.report.fragment import run_fragment
-from stretto.report.wording import duration, plural
+from stretto.report.wording import DASH, duration, plural
 from stretto.sim.result import Result
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ class Run:
     def __repr__(self) -> str:
         """One line: what ran, and its mean completion time."""
         result = self.result
-        mean_s = run_series(result).metric("avg_jct_s")
+        mean_s = self.summary["avg_jct_s"]
         jobs = plural(len(result.requests.jobs), "job")
         return (
             f"<stretto run: {result.policy} on {result.trace}, {result.cluster.name}, seed {result.seed}: "
-            f"{jobs}, mean JCT {duration(mean_s)}>"
+            f"{jobs}, mean JCT {DASH if mean_s is None else duration(mean_s)}>"
         )
 
     def _repr_html_(self) -> str:

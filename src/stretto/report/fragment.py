@@ -1,7 +1,7 @@
 """Runs as a piece of a page, for notebooks: no script, nothing fetched, and a style that stays within it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -16,13 +16,14 @@ from stretto.report.charts.rows import gpu_hours_by_type, where_time_goes
 from stretto.report.content import Comparison
 from stretto.report.findings import caution, verdict
 from stretto.report.html import asset, environment
-from stretto.report.page import INTERVALS, facts_of, scenes_of
+from stretto.report.page import INTERVALS, Scene, facts_of, scenes_of
 from stretto.report.standings import Standings, standings_of
-from stretto.report.tables import columns_of, main_lines, settings_of
-from stretto.report.wording import column_unit
+from stretto.report.tables import Settings, columns_of, main_lines, settings_of
+from stretto.report.wording import DASH, column_unit
 from stretto.sim.summary import METRICS
 
 NAME = ".stretto-out"
+STRONG = 3 * NAME  # a class three times outweighs what notebooks say of all tables, lists and code
 # Where a notebook says that it is dark or light, whatever the machine prefers: Jupyter, VS Code, Colab and
 # pages made with Sphinx.
 DARK = (
@@ -45,23 +46,26 @@ IDS = re.compile(r'\b(id|aria-labelledby)="([^"]+)"')
 def run_fragment(comparison: Comparison) -> str:
     """One run: what came of its jobs, what they held, and every figure."""
     standings = standings_of(comparison)
-    figures = _present(*_over_time(comparison, standings), jct_cdf(standings), queue_cdf(standings))
-    return _render(comparison, standings, "one simulated run", figures=figures)
+    scene = _scene(comparison, standings)
+    figures = _present(scene and scene.jobs, jct_cdf(standings), queue_cdf(standings))
+    return _render(comparison, standings, scene, "one simulated run", figures=figures)
 
 
 def comparison_fragment(comparison: Comparison) -> str:
     """Several runs: the verdict, the table, and what is behind it."""
     standings = standings_of(comparison)
     columns = columns_of(standings)
+    scene = _scene(comparison, standings)
     figures = _present(
         jct_cdf(standings),
-        *_over_time(comparison, standings),
+        scene and scene.jobs,
         by_workload(comparison, standings),
         by_label(standings),
     )
     return _render(
         comparison,
         standings,
+        scene,
         "comparison of simulated runs",
         first=_present(where_time_goes(standings), gpu_hours_by_type(standings, comparison.cluster)),
         figures=figures,
@@ -71,11 +75,13 @@ def comparison_fragment(comparison: Comparison) -> str:
     )
 
 
-def _render(comparison: Comparison, standings: Standings, kind: str, **parts: Any) -> str:
+def _render(
+    comparison: Comparison, standings: Standings, scene: Scene | None, kind: str, **parts: Any
+) -> str:
     made = environment()
     made.filters["with_ids"] = with_ids
-    scenes = scenes_of(comparison, standings)[:1]
-    rows: list[Panels] = [row for scene in scenes for row in (scene.use, scene.timelines) if row is not None]
+    small = () if scene is None else (scene.use, scene.timelines)
+    rows: list[Panels] = [row for row in small if row is not None]
     best = standings.best
     every = [
         (metric.title, _worded(metric.quantity, best.value(metric.key)), metric.definition)
@@ -93,11 +99,19 @@ def _render(comparison: Comparison, standings: Standings, kind: str, **parts: An
         verdict=verdict(standings),
         scenes=rows,
         every=every,
-        settings=[*settings.common, *((key, " | ".join(values)) for key, values in settings.differing)],
+        settings=[*settings.common, *_differing(settings, standings)],
         prefix=_prefix(comparison),
         style=Markup(_style()),
         **(defaults | parts),
     )
+
+
+def _differing(settings: Settings, standings: Standings) -> Iterator[tuple[str, str]]:
+    """Each setting with the policies that have it."""
+    policies = [standing.policy for standing in standings.by_colour]
+    for key, values in settings.differing:
+        named = (f"{name}: {value}" for name, value in zip(policies, values, strict=True) if value != DASH)
+        yield key, ", ".join(named)
 
 
 def with_ids(drawing: Markup, prefix: str) -> Markup:
@@ -121,15 +135,14 @@ def _style() -> str:
             f"@media (prefers-color-scheme: dark) {{{NAME}{{{dark}}}}}",
             f"{forced[LIGHT]}{{{light}color-scheme: light;}}",
             f"{forced[DARK]}{{{dark}color-scheme: dark;}}",
-            f"{NAME} {{{asset('fragment.css')}{asset('charts.css')}}}",
+            f"{STRONG} {{{asset('fragment.css')}{asset('charts.css')}}}",
         )
     )
 
 
-def _over_time(comparison: Comparison, standings: Standings) -> tuple[Figure | None, ...]:
-    """Jobs in the system, on the workload that is shown."""
-    scenes = scenes_of(comparison, standings)
-    return (scenes[0].jobs,) if scenes else ()
+def _scene(comparison: Comparison, standings: Standings) -> Scene | None:
+    """The most typical workload over time; None where nothing is known of it."""
+    return next(iter(scenes_of(comparison, standings, most=1)), None)
 
 
 def _prefix(comparison: Comparison) -> str:

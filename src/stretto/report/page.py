@@ -165,11 +165,11 @@ def render(comparison: Comparison) -> str:
     )
 
 
-def scenes_of(comparison: Comparison, standings: Standings) -> tuple[Scene, ...]:
+def scenes_of(comparison: Comparison, standings: Standings, most: int = MOST_SCENES) -> tuple[Scene, ...]:
     """Workloads to show over time: the most typical first, then the others in order while they fit."""
     scenes: list[Scene] = []
     used = 0
-    for workload in _typical_first(comparison, standings)[:MOST_SCENES]:
+    for workload in _typical_first(comparison, standings)[:most]:
         scene = _scene(f"s{len(scenes)}", workload, comparison, standings)
         if scene.is_empty:
             continue
