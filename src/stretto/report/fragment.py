@@ -47,7 +47,7 @@ def run_fragment(comparison: Comparison) -> str:
     """One run: what came of its jobs, what they held, and every figure."""
     standings = standings_of(comparison)
     scene = _scene(comparison, standings)
-    figures = _present(scene and scene.jobs, jct_cdf(standings), queue_cdf(standings))
+    figures = _present(scene.jobs if scene is not None else None, jct_cdf(standings), queue_cdf(standings))
     return _render(comparison, standings, scene, "one simulated run", figures=figures)
 
 
@@ -58,7 +58,7 @@ def comparison_fragment(comparison: Comparison) -> str:
     scene = _scene(comparison, standings)
     figures = _present(
         jct_cdf(standings),
-        scene and scene.jobs,
+        scene.jobs if scene is not None else None,
         by_workload(comparison, standings),
         by_label(standings),
     )
