@@ -15,13 +15,20 @@ from typing import Any
 
 import yaml
 
+from stretto.kubernetes_operator.crd import definition_text
+from stretto.kubernetes_operator.elastic_job import GROUP, PLURAL
+
 ROOT = Path(__file__).resolve().parents[1]
 CHART, BASES = ROOT / "deploy" / "helm" / "stretto", ROOT / "deploy" / "kustomize"
 VARIANTS: dict[str, dict[str, Any]] = {  # a base of kustomize, and what it says beside the chart's values
     "sqlite": {},
     "postgresql": {"store": {"existingSecret": "stretto-store"}},
     "gate": {"gate": {"namespaces": ["team-a"]}},
+    "operator": {"operator": {"enabled": True}},
 }
+DEFINITION_FILE = "elasticjobs.yaml"
+# Of these bases only some files are wanted: they are installed beside one of the others.
+BESIDE = {"operator": (DEFINITION_FILE, "operator.yaml")}
 NAME = "stretto"  # of the release and of its namespace in the bases
 
 DEFINITION = re.compile(r'\{\{- define "(?P<name>[\w.]+)" -\}\}\n(?P<body>.*?)\n\{\{- end -\}\}', re.DOTALL)
@@ -71,15 +78,36 @@ def objects(changes: Mapping[str, Any], name: str = NAME, namespace: str = NAME)
     return [each for text in texts for each in yaml.safe_load_all(text) if each]
 
 
+def definition_template() -> str:
+    """The chart's definition of ElasticJob resources, as the operator writes it."""
+    manifest = definition_text()
+    head = f"metadata:\n  name: {PLURAL}.{GROUP}\n"
+    if head not in manifest or "{{" in manifest:
+        raise ChartError(f"the definition of {PLURAL}: expected `{head!r}` and nothing that a template reads")
+    more = (
+        "  annotations:\n"
+        "    helm.sh/resource-policy: keep # else `helm uninstall` deletes the resources of all people\n"
+        '  labels:\n    {{- include "stretto.labels" . | nindent 4 }}\n'
+    )
+    return (
+        "{{- if and .Values.operator.enabled .Values.operator.definition -}}\n"
+        "# Written by `make manifests` as `stretto operator --print-crd` prints it; do not edit.\n"
+        f"{manifest.replace(head, head + more, 1)}{{{{- end }}}}\n"
+    )
+
+
 def base(variant: str) -> dict[str, str]:
     """The files of one base of kustomize, by name."""
     files = {
         file: f"# Rendered from deploy/helm by `make manifests`; do not edit.\n{text.strip()}\n"
         for file, text in rendered(VARIANTS[variant]).items()
-        if file.endswith(".yaml")
+        if file.endswith(".yaml") and file in BESIDE.get(variant, (file,))
     }
-    listed = "".join(f"  - {file}\n" for file in ["namespace.yaml", *sorted(files)])
-    files["namespace.yaml"] = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAME}\n"
+    if variant not in BESIDE:
+        files["namespace.yaml"] = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAME}\n"
+    listed = "".join(
+        f"  - {file}\n" for file in sorted(files, key=lambda file: (file != "namespace.yaml", file))
+    )
     files["kustomization.yaml"] = (
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
         f"resources:\n{listed}"
@@ -90,7 +118,8 @@ def base(variant: str) -> dict[str, str]:
 
 
 def write() -> None:
-    """Write all bases anew."""
+    """Write all bases anew, and the chart's copy of the definition first."""
+    (CHART / "templates" / DEFINITION_FILE).write_text(definition_template(), encoding="utf-8")
     for variant in VARIANTS:
         folder = BASES / variant
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,25 @@ import yaml
 from typer.main import get_command
 
 from stretto.cli.app import app
+from stretto.kubernetes_operator.crd import definition
 from stretto.service.backend_registry import backend_options
 
 pytest.importorskip("go_template", reason="py-go-template has no build for this machine")
 jsonschema = pytest.importorskip("jsonschema")
 
-from tools.render_chart import BASES, CHART, VARIANTS, ChartError, base, merged, objects, rendered  # noqa: E402
+from tools.render_chart import (  # noqa: E402
+    BASES,
+    BESIDE,
+    CHART,
+    DEFINITION_FILE,
+    VARIANTS,
+    ChartError,
+    base,
+    definition_template,
+    merged,
+    objects,
+    rendered,
+)
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -32,6 +45,9 @@ VALUES: list[dict[str, Any]] = [
     {"tls": {"existingSecret": "cert", "ca": ""}},
     {"grow": ["h100:8:4", "l4:1:16:pool=small,zone=a"]},
     {"gate": {"namespaces": ["team-a", "team-b"]}, "tls": {"existingSecret": "certificate"}},
+    {"operator": {"enabled": True, "definition": False}},
+    {"operator": {"enabled": True}, "imagePullSecrets": [{"name": "registry"}]},
+    {"operator": {"enabled": True, "namespaces": ["team-a", "team-b"]}, "tls": {"existingSecret": "cert"}},
     {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
     {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "x"}], "priorityClassName": "high"},
     {
@@ -73,9 +89,10 @@ def test_the_schema_knows_the_values(changes: dict[str, Any]) -> None:
 def test_every_object_has_what_all_objects_have(changes: dict[str, Any]) -> None:
     for each in objects(changes):
         assert each["apiVersion"]
-        assert each["metadata"]["name"].startswith("stretto")
+        is_definition = each["kind"] == "CustomResourceDefinition"
+        assert is_definition or each["metadata"]["name"].startswith("stretto")
         assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "stretto"
-        if not each["kind"].startswith(("Cluster", "PriorityClass")):
+        if not each["kind"].startswith(("Cluster", "CustomResource", "PriorityClass")):
             assert each["metadata"]["namespace"]
 
 
@@ -170,6 +187,64 @@ def test_the_gate_is_there_where_it_was_asked_for_and_deletes_nothing() -> None:
     assert operator["args"][2].startswith("--url=https://")
 
 
+def test_the_chart_defines_the_resources_of_the_operator_and_keeps_them() -> None:
+    stored = (CHART / "templates" / DEFINITION_FILE).read_text(encoding="utf-8")
+    assert stored == definition_template(), "make manifests writes it anew"
+    (manifest,) = of_kind("CustomResourceDefinition", {"operator": {"enabled": True}})
+    assert manifest["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert {**manifest, "metadata": {"name": manifest["metadata"]["name"]}} == definition()
+    assert of_kind("CustomResourceDefinition", {}) == []
+
+
+def test_the_definition_can_be_left_to_others() -> None:
+    changes = {"operator": {"enabled": True, "definition": False}}
+    assert of_kind("CustomResourceDefinition", changes) == []
+    assert [each["metadata"]["name"] for each in of_kind("Deployment", changes)] == ["stretto-operator"]
+
+
+def test_the_operator_is_there_where_it_was_asked_for_and_is_unprivileged() -> None:
+    assert not any("operator" in each["metadata"]["name"] for each in objects({}))
+    changes = {"operator": {"enabled": True}, "tls": {"existingSecret": "cert", "ca": "ca.crt"}}
+    (deployment,), (service,) = of_kind("Deployment", changes), of_kind("Service", changes)
+    pod = deployment["spec"]["template"]
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    security, (container,) = pod["spec"]["securityContext"], pod["spec"]["containers"]
+    assert (security["runAsNonRoot"], security["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {each["name"] for each in pod["spec"]["volumes"]} == {"token", "authority"}
+    assert container["args"][1] == "--url=https://stretto.stretto.svc:8700"
+    (policy,) = [
+        each for each in of_kind("NetworkPolicy", changes) if each["metadata"]["name"] == "stretto-operator"
+    ]
+    labels = pod["metadata"]["labels"].items()
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels
+    assert "ingress" not in policy["spec"]
+
+
+def test_the_operator_has_rights_in_its_namespaces_alone() -> None:
+    def kinds(changes: dict[str, Any]) -> list[tuple[str, str]]:
+        ours = [each for each in objects(changes) if each["metadata"]["name"].endswith("-operator")]
+        named = [(each["kind"], each["metadata"].get("namespace", "")) for each in ours]
+        return [each for each in named if "Role" in each[0]]
+
+    everywhere = {"operator": {"enabled": True}}
+    assert kinds(everywhere) == [("ClusterRole", ""), ("ClusterRoleBinding", "")]
+    some = {"operator": {"enabled": True, "namespaces": ["team-a", "team-b"]}}
+    teams = ("team-a", "team-b")
+    assert kinds(some) == [(kind, team) for team in teams for kind in ("Role", "RoleBinding")]
+    (deployment,) = of_kind("Deployment", some)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    command, *arguments = container["args"]
+    files = [each for each in arguments if not each.startswith("--token-file")]  # which is read at once
+    known = get_command(app).commands[command]  # type: ignore[attr-defined]
+    assert tuple(known.make_context(command, files).params["namespace"]) == teams
+
+
 def test_placeholders_give_way_to_all_others_where_nodes_may_come() -> None:
     changes = {"grow": ["h100:8:4"]}
     (priority,) = of_kind("PriorityClass", changes)
@@ -230,10 +305,10 @@ def test_kustomize_builds_each_base(variant: str) -> None:
     )
     built = [each for each in yaml.safe_load_all(done.stdout) if each]
     names = {(each["kind"], each["metadata"]["name"]) for each in built}
-    assert names == {
-        ("Namespace", "stretto"),
-        *((each["kind"], each["metadata"]["name"]) for each in objects(VARIANTS[variant])),
-    }
+    own = set() if variant in BESIDE else {("Namespace", "stretto")}
+    beside = objects({}) if variant in BESIDE else []
+    drawn = [each for each in objects(VARIANTS[variant]) if each not in beside]
+    assert names == own | {(each["kind"], each["metadata"]["name"]) for each in drawn}
 
 
 def test_the_page_lists_the_rights() -> None:
@@ -244,3 +319,13 @@ def test_the_page_lists_the_rights() -> None:
             resources = ", ".join(f"`{resource}`" for resource in rule["resources"])
             scope = "the first namespace of jobs" if rule["resources"] == ["leases"] else where[role["kind"]]
             assert f"| {resources} | {', '.join(rule['verbs'])} | {scope} |" in page
+
+
+def test_the_page_lists_the_rights_of_the_operator() -> None:
+    page = (CHART.parents[2] / "docs" / "elasticjobs.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w/]+)` \| (\w+) \| ", page, re.MULTILINE)
+    roles = of_kind("ClusterRole", {"operator": {"enabled": True}})
+    (role,) = [each for each in roles if each["metadata"]["name"].endswith("-operator")]
+    assert rows == [
+        (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
+    ]

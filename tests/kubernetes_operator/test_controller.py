@@ -36,8 +36,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @asynccontextmanager
-async def operating(api: Api, service: Running) -> AsyncIterator[Operator]:
-    operator = Operator(api, service.client())
+async def operating(api: Api, service: Running, *namespaces: str) -> AsyncIterator[Operator]:
+    operator = Operator(api, service.client(), namespaces)
     task = asyncio.create_task(operator.run())
     try:
         yield operator
@@ -50,19 +50,19 @@ async def operating(api: Api, service: Running) -> AsyncIterator[Operator]:
 class Resources:
     """What `kubectl` does to resources, and what it shows."""
 
-    def __init__(self, server: MemoryServer) -> None:
-        self.server = server
+    def __init__(self, server: MemoryServer, namespace: str = NAMESPACE) -> None:
+        self.server, self.namespace = server, namespace
 
     def apply(self, name: str, spec: dict[str, Any]) -> None:
-        known = self.server.objects.get(PLURAL, {}).get((NAMESPACE, name))
-        metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
+        known = self.server.objects.get(PLURAL, {}).get((self.namespace, name))
+        metadata: dict[str, Any] = {"name": name, "namespace": self.namespace}
         metadata |= known["metadata"] if known else {}
         metadata["generation"] = metadata.get("generation", 0) + 1
         item = {"metadata": metadata, "spec": spec} | ({"status": known["status"]} if known else {})
         self.server.put(PLURAL, item)
 
     def get(self, name: str) -> dict[str, Any] | None:
-        return self.server.objects.get(PLURAL, {}).get((NAMESPACE, name))
+        return self.server.objects.get(PLURAL, {}).get((self.namespace, name))
 
     def status(self, name: str) -> dict[str, Any]:
         item = self.get(name)
@@ -105,6 +105,22 @@ async def test_a_resource_becomes_one_job_and_shows_it_from_start_to_end(
         await until(lambda: "Failed" in resources.events("breaks"))
         with service.client() as client:
             assert [job["id"] for job in jobs_called(client, "short")] == [resources.status("short")["job"]]
+
+
+async def test_resources_of_some_namespaces_are_followed_and_no_others(
+    tmp_path: Path, service: Running
+) -> None:
+    async with api_in_memory(tmp_path) as (server, api):
+        theirs, ours, others = (Resources(server, name) for name in ("team-c", "team-a", "team-b"))
+        theirs.apply("early", {"run": "true"})
+        async with operating(api, service, "team-a", "team-b"):
+            for each in (theirs, ours, others):
+                each.apply("same-name", {"run": "true"})
+            await until(
+                lambda: all(e.status("same-name").get("state") == "COMPLETED" for e in (ours, others))
+            )
+        assert theirs.status("early") == theirs.status("same-name") == {}
+        assert ours.status("same-name")["job"] != others.status("same-name")["job"]
 
 
 async def test_suspend_is_hold_and_bounds_follow_the_spec(tmp_path: Path, service: Running) -> None:

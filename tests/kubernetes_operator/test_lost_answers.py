@@ -99,7 +99,7 @@ class OneResource:
         return msgspec.json.decode(content, type=kind)
 
     def look(self) -> None:
-        self.operator.informer.items[KEY] = msgspec.convert(self.item, ElasticJob)
+        self.operator.informer_of(KEY[0]).items[KEY] = msgspec.convert(self.item, ElasticJob)
         asyncio.run(self.operator.reconcile(KEY))
 
     def change(self, spec: dict[str, Any]) -> None:

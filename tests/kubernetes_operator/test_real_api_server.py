@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,13 @@ from tests.service.running import PROGRAM, Running
 from stretto.demo.own_service import until
 from stretto.kubernetes_operator.crd import definition
 
+from .installation import ACCOUNT, of_the_base, put, token_from
+
 pytestmark = [pytest.mark.kubernetes, pytest.mark.alone]
 
-DEPLOY = Path(__file__).parents[2] / "deploy" / "kustomize" / "operator"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kubernetes" / "elasticjob.yaml"
 RESOURCES = "apis/stretto.dev/v1alpha1/namespaces/default/elasticjobs"
 MERGE = "application/merge-patch+json"
-
-
-def rules_of(role: str) -> list[Mapping[str, object]]:
-    """What a role of the installation allows."""
-    objects = yaml.safe_load_all((DEPLOY / "rbac.yaml").read_text(encoding="utf-8"))
-    (rules,) = [each["rules"] for each in objects if each["metadata"]["name"] == role and "rules" in each]
-    return list(rules)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +32,12 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         pytest.skip(why)
     running = ControlPlane(tmp_path_factory.mktemp("plane"))
     try:
-        running.start(["operator"])
+        running.start([ACCOUNT])
         running.until_ready()
         answer = running.ask("POST", "apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition())
         assert answer.status_code == 201, answer.text
-        running.allow("operator", rules_of("stretto-operator"))
+        for each in of_the_base():
+            put(running, each)
         until(lambda: running.ask("GET", RESOURCES).status_code == 200, what="the resource is served")
         yield running
     finally:
@@ -61,14 +56,23 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         running.end()
 
 
+@pytest.fixture(scope="module")
+def token(service: Running) -> str:
+    return token_from(service)
+
+
 @pytest.fixture
-def operator(plane: ControlPlane, service: Running, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def operator(
+    plane: ControlPlane, service: Running, token: str, tmp_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """The command, with the rights of an installation and no more."""
     command = [sys.executable, *PROGRAM, "operator", "--url", f"http://127.0.0.1:{service.port}"]
-    command += ["--kubeconfig", str(plane.kubeconfig("operator"))]
+    command += ["--kubeconfig", str(plane.kubeconfig(ACCOUNT))]
     log = tmp_path / "operator.log"
     with log.open("ab") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "STRETTO_TOKEN": ""})
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env={**os.environ, "STRETTO_TOKEN": token}
+        )
     try:
         until(
             lambda: "following ElasticJob" in log.read_text() or process.poll() is not None, what="it follows"
@@ -175,7 +179,7 @@ def test_a_server_that_drops_scheduling_gates_is_refused_in_one_line(plane: Cont
     created = plane.ask("POST", "api/v1/namespaces/default/pods?dryRun=All", {"apiVersion": "v1", **pod})
     assert created.status_code == 201, created.text
     assert "schedulingGates" not in created.json()["spec"]
-    config = str(plane.kubeconfig("operator"))
+    config = str(plane.kubeconfig(ACCOUNT))
     command = [sys.executable, *PROGRAM, "operator", "--gate", "--kubeconfig", config]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,8 +27,11 @@ def operator(
     ] = "",
     kube_context: Annotated[str, typer.Option("--context", help="The context of that file.")] = "",
     namespace: Annotated[
-        str, typer.Option(help="Follow the resources of this namespace only; else those of all.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="Follow the resources of this namespace only, of several if repeated; else of all."
+        ),
+    ] = None,
     print_crd: Annotated[
         bool,
         typer.Option("--print-crd", help="Print the CustomResourceDefinition for `kubectl apply -f -`."),
@@ -55,12 +59,17 @@ def operator(
         return
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s")
     logging.getLogger("stretto").setLevel(logging.INFO)
-    if gate and namespace:
-        raise InputError(f"--namespace {namespace}: expected none with --gate, which goes by labels")
-    asyncio.run(_operate(kubeconfig, kube_context, namespace, gate, url, token))
+    namespaces = tuple(dict.fromkeys(namespace or ()))
+    if gate and namespaces:
+        raise InputError(f"--namespace {namespaces[0]}: expected none with --gate, which goes by labels")
+    if "" in namespaces:
+        raise InputError("--namespace '': expected the name of a namespace")
+    asyncio.run(_operate(kubeconfig, kube_context, namespaces, gate, url, token))
 
 
-async def _operate(kubeconfig: str, context: str, namespace: str, gate: bool, url: str, token: str) -> None:
+async def _operate(
+    kubeconfig: str, context: str, namespaces: Sequence[str], gate: bool, url: str, token: str
+) -> None:
     """Follow resources, or gated pods, until a signal comes."""
     from stretto.backends.kubernetes.api import Api, configuration
     from stretto.backends.protocol import BackendUnreachable
@@ -72,13 +81,15 @@ async def _operate(kubeconfig: str, context: str, namespace: str, gate: bool, ur
 
     api = Api(configuration(kubeconfig, context))
     try:
-        await (_check_gates(api) if gate else _check_resources(api, namespace))
+        await (_check_gates(api) if gate else _check_resources(api, namespaces))
         client = Client(url, token, say=say)
-        follower: Follower = GateOperator(api, client) if gate else Operator(api, client, namespace)
+        follower: Follower = GateOperator(api, client) if gate else Operator(api, client, namespaces)
         running = asyncio.ensure_future(follower.run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-        what = "gated pods" if gate else f"ElasticJob resources of {namespace or 'all namespaces'}"
+        what = (
+            "gated pods" if gate else f"ElasticJob resources of {', '.join(namespaces) or 'all namespaces'}"
+        )
         say(f"following {what} at {api.server}")
         with contextlib.suppress(asyncio.CancelledError):  # a signal came
             await running
@@ -88,18 +99,19 @@ async def _operate(kubeconfig: str, context: str, namespace: str, gate: bool, ur
         await api.close()
 
 
-async def _check_resources(api: "Api", namespace: str) -> None:
+async def _check_resources(api: "Api", namespaces: Sequence[str]) -> None:
     """Raise InputError where the cluster has no such resources, or does not show them."""
     from stretto.backends.kubernetes.api import Refusal
     from stretto.kubernetes_operator.elastic_job import ELASTIC_JOBS
     from stretto.model import InputError
 
-    try:
-        await api.call("GET", ELASTIC_JOBS.path(namespace), params={"limit": 1})
-    except Refusal as refusal:
-        hint = "; `stretto operator --print-crd | kubectl apply -f -` defines them"
-        hint = hint if refusal.code == 404 else ""
-        raise InputError(f"ElasticJob resources at {api.server}: {refusal}{hint}") from None
+    for namespace in namespaces or ("",):
+        try:
+            await api.call("GET", ELASTIC_JOBS.path(namespace), params={"limit": 1})
+        except Refusal as refusal:
+            hint = "; `stretto operator --print-crd | kubectl apply -f -` defines them"
+            hint = hint if refusal.code == 404 else ""
+            raise InputError(f"ElasticJob resources at {api.server}: {refusal}{hint}") from None
 
 
 async def _check_gates(api: "Api") -> None:

@@ -39,17 +39,23 @@ log = logging.getLogger(__name__)
 
 
 class Operator(Follower):
-    """Follows the resources of a namespace, or of all (""), on behalf of one service."""
+    """Follows the resources of some namespaces, or of all, on behalf of one service."""
 
-    def __init__(self, api: Api, service: Client, namespace: str = "") -> None:
-        """service: a connection, which is closed at the end."""
+    def __init__(self, api: Api, service: Client, namespaces: Sequence[str] = ()) -> None:
+        """service: a connection, which is closed at the end. namespaces: (): all of them."""
         super().__init__(service)
         self.api = api
-        self.informer: Informer[ElasticJob] = Informer(api, ELASTIC_JOBS, namespace, self._changed)
+        self.informers: dict[str, Informer[ElasticJob]] = {
+            each: Informer(api, ELASTIC_JOBS, each, self._changed) for each in namespaces or ("",)
+        }
 
     def follow(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Follow the resources."""
-        return [self.informer.follow()]
+        return [informer.follow() for informer in self.informers.values()]
+
+    def informer_of(self, namespace: str) -> Informer[ElasticJob]:
+        """The informer that has the resources of a namespace."""
+        return self.informers.get(namespace) or self.informers[""]
 
     # ── what there is to do ───────────────────────────────────────────────────────────────────────
 
@@ -68,7 +74,8 @@ class Operator(Follower):
 
     def look_at_all(self) -> None:
         """Look at every resource whose job has not ended."""
-        for key, resource in list(self.informer.items.items()):
+        items = [item for informer in self.informers.values() for item in informer.items.items()]
+        for key, resource in items:
             if resource.status.get("state") not in ENDED or resource.metadata.deletionTimestamp:
                 self.look_at(key)
 
@@ -76,7 +83,7 @@ class Operator(Follower):
 
     async def reconcile(self, key: Key) -> None:
         """Bring one resource and its job together. Raises BackendUnreachable, Refusal, ServiceError."""
-        resource = self.informer.items.get(key)
+        resource = self.informer_of(key[0]).items.get(key)
         if resource is None:
             return
         if resource.metadata.deletionTimestamp:
@@ -190,7 +197,7 @@ class Operator(Follower):
                 return resource
             raise
         if finalizers:
-            self.informer.put(shown)
+            self.informer_of(metadata.namespace).put(shown)
         return shown
 
     async def _show(self, resource: ElasticJob, finding: Finding) -> None:
@@ -204,7 +211,7 @@ class Operator(Follower):
         content = await self.api.call(
             "PATCH", path, {"status": gone | status}, content_type="application/merge-patch+json"
         )
-        self.informer.put(self.api.decode(content, ElasticJob))
+        self.informer_of(metadata.namespace).put(self.api.decode(content, ElasticJob))
         if status["state"] != resource.status.get("state"):
             await self._tell(resource, status)
 

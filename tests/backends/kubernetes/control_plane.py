@@ -145,10 +145,15 @@ class ControlPlane:
             time.sleep(0.1)
 
     def ask(
-        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        content_type: str = "application/json",
+        user: str = "admin",
     ) -> httpx.Response:
-        """One call as the administrator."""
-        headers = {"authorization": f"Bearer {self.tokens['admin']}", "content-type": content_type}
+        """One call as the administrator, or as somebody else."""
+        headers = {"authorization": f"Bearer {self.tokens[user]}", "content-type": content_type}
         content = None if body is None else json.dumps(body)
         with httpx.Client(verify=False, timeout=30) as client:
             return client.request(method, f"{self.url}/{path}", headers=headers, content=content)
