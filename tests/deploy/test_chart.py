@@ -14,6 +14,7 @@ from typer.main import get_command
 from stretto.cli.app import app
 from stretto.kubernetes_operator.crd import definition
 from stretto.service.backend_registry import backend_options
+from stretto.service.http.oidc import read_oidc
 
 pytest.importorskip("go_template", reason="py-go-template has no build for this machine")
 jsonschema = pytest.importorskip("jsonschema")
@@ -43,6 +44,7 @@ VALUES: list[dict[str, Any]] = [
     {"metrics": {"serviceMonitor": True, "tokenSecret": "scraper"}},
     {"tls": {"existingSecret": "cert"}, "metrics": {"serviceMonitor": True, "tokenSecret": "scraper"}},
     {"tls": {"existingSecret": "cert", "ca": ""}},
+    {"oidc": {"existingSecret": "login"}},
     {"grow": ["h100:8:4", "l4:1:16:pool=small,zone=a"]},
     {"gate": {"namespaces": ["team-a", "team-b"]}, "tls": {"existingSecret": "certificate"}},
     {"operator": {"enabled": True, "definition": False}},
@@ -289,6 +291,31 @@ def test_with_a_certificate_everything_that_asks_the_service_speaks_tls() -> Non
     public = {"tls": {"existingSecret": "cert", "ca": ""}}
     assert not any("--ca-file" in each for each in container(public)["args"])
     assert not any("tls" in each for each in container({})["args"])
+
+
+def test_the_identity_provider_is_read_from_its_secret_as_the_page_has_it_made(tmp_path: Path) -> None:
+    assert not any("oidc" in each for each in container({})["args"])
+    changes = {"oidc": {"existingSecret": "stretto-oidc"}}
+    command, *arguments = container(changes)["args"]
+    serve = get_command(app).commands[command]  # type: ignore[attr-defined]
+    file = Path(serve.make_context(command, list(arguments)).params["oidc"])
+    (mount,) = [each for each in container(changes)["volumeMounts"] if each["name"] == "oidc"]
+    assert mount == {"name": "oidc", "mountPath": str(file.parent), "readOnly": True}
+    (stateful_set,) = of_kind("StatefulSet", changes)
+    volumes = stateful_set["spec"]["template"]["spec"]["volumes"]
+    (volume,) = [each for each in volumes if each["name"] == "oidc"]
+    assert volume["secret"] == {"secretName": "stretto-oidc", "defaultMode": 0o440}
+    page = (CHART.parents[2] / "docs" / "kubernetes-install.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(rf"^cat >{file.name} <<END\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
+    versioned = tmp_path / "..2026_11_24"  # a kubelet links each key to the version that counts
+    versioned.mkdir()
+    (tmp_path / "..data").symlink_to(versioned.name)
+    for name, text in ((file.name, settings), ("secret", "not told\n")):
+        (versioned / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    oidc = read_oidc(tmp_path / file.name)
+    assert (oidc.client_secret, oidc.redirect_url) == ("not told", "https://stretto.example.org")
+    assert oidc.role_of(frozenset({"gpu-admins"})) == "admin"
 
 
 def test_a_monitor_without_a_token_is_refused_in_words() -> None:
