@@ -1,5 +1,7 @@
 """What `stretto demo` tells its service of a cluster."""
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -22,8 +24,14 @@ def test_the_service_of_a_demo_is_told_what_was_said_of_its_cluster() -> None:
         *("--backend", "slurm", "--partition", "a", "--partition", "b")
     ]
     assert serve_options("local", {}) == []
+    claimed: dict[str, str | tuple[str, ...]] = {"--shared-claim": "lab"}
+    assert serve_options("kubernetes", claimed, Path("/shared")) == [
+        *("--backend", "kubernetes", "--shared-claim", "lab", "--set", "backend.shared_path=/shared")
+    ]
 
 
 def test_what_means_nothing_to_a_cluster_is_refused_in_a_line() -> None:
+    with pytest.raises(InputError, match="--shared-claim lab: expected --shared"):
+        serve_options("kubernetes", {"--shared-claim": "lab"})
     with pytest.raises(InputError, match="--image: means something with --backend kubernetes only"):
         serve_options("slurm", {"--image": "torch:2.9"})

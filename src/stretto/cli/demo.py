@@ -54,6 +54,9 @@ def demo(
         Path | None,
         typer.Option(help="A folder that this machine and all nodes see; it must contain --examples."),
     ] = None,
+    shared_claim: Annotated[
+        str, typer.Option(help="Kubernetes only: the claim of the volume that pods are to mount at --shared.")
+    ] = "",
     as_json: options.Json = False,
 ) -> None:
     """Train real jobs that compete for this machine, and show how they are resized.
@@ -75,8 +78,9 @@ def demo(
         "--kubeconfig": kubeconfig,
         "--namespace": namespace,
         "--image": image,
+        "--shared-claim": shared_claim,
     }
-    serve = serve_options(backend, of_backend)
+    serve = serve_options(backend, of_backend, shared)
     where = f"{slots} workers" if not serve else f"on {backend}"
     say(f"policy {policy}, {where}; the demo ends and removes all that it starts")
     entries = QUICK if quick else SCENE
@@ -91,10 +95,13 @@ def demo(
         raise DemoFailed(f"not as it should be: {', '.join(bad)}")
 
 
-def serve_options(backend: str, by_option: Mapping[str, str | tuple[str, ...]]) -> list[str]:
+def serve_options(
+    backend: str, by_option: Mapping[str, str | tuple[str, ...]], shared: Path | None = None
+) -> list[str]:
     """What the service is told of a cluster; nothing for this machine. Raises InputError.
 
-    by_option: values of options that mean something with one backend only; empty ones are left out.
+    by_option: values of options that mean something with one backend only. Empty ones are left out. shared:
+    where pods mount the claim that is named there.
     """
     from stretto.model import InputError
     from stretto.service.backend_registry import backend_names, backend_options
@@ -104,13 +111,17 @@ def serve_options(backend: str, by_option: Mapping[str, str | tuple[str, ...]]) 
         raise InputError(f"--backend emulated: expected one where jobs really run: {real}")
     named = {option: value for option, value in by_option.items() if value}
     backend_options(backend, named)
+    claim = named.get("--shared-claim")
+    if claim and shared is None:
+        raise InputError(f"--shared-claim {claim}: expected --shared with the path, too")
     if backend == "local":
         return []
     words = ["--backend", backend]
     for option, value in named.items():
         for each in [value] if isinstance(value, str) else value:
             words += [option, each]
-    return words
+    # The service's own directory is a part of that folder, so that nothing is left in it.
+    return [*words, "--set", f"backend.shared_path={shared.absolute()}"] if claim and shared else words
 
 
 def _show(policy: str, outcomes: "Sequence[Outcome]") -> None:

@@ -43,6 +43,15 @@ async def test_the_lease_names_the_leader_from_the_first_command_to_the_end(tmp_
         assert lease(server)["spec"]["holderIdentity"] == ""
 
 
+async def test_a_new_leader_is_in_the_lease_before_it_commands_anything(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend), asyncio.timeout(5.0):
+        backend.lease.leader = "stretto-1"
+        backend.epoch = 1
+        while "leases" not in server.objects:
+            await asyncio.sleep(0.01)
+        assert lease(server)["spec"]["holderIdentity"] == "stretto-1"
+
+
 COMMANDS: list[Callable[[KubernetesBackend], Awaitable[Any]]] = [
     lambda backend: backend.start(replace(WORKER, id="8.1.0", job="8", node="k1")),
     lambda backend: backend.stop(WORKER.id, 5.0),
@@ -56,7 +65,7 @@ COMMANDS: list[Callable[[KubernetesBackend], Awaitable[Any]]] = [
 async def test_every_command_of_a_former_leader_is_refused(tmp_path: Path) -> None:
     ended = replace(WORKER, id="9.1.0", job="9", node="k1")
     async with backend_in_memory(tmp_path) as (server, later), growing(tmp_path, server) as former:
-        former.epoch, later.epoch = 1, 2
+        former.epoch = 1
         await former.start(WORKER)
         await former.start(ended)
         bind(server)
@@ -65,6 +74,7 @@ async def test_every_command_of_a_former_leader_is_refused(tmp_path: Path) -> No
         await until_phase(former, "running")
         while {state.id: state.phase for state in await former.workers()}[ended.id] != "ended":
             await asyncio.sleep(0.01)
+        later.epoch = 2
         await later.stop(WORKER.id, 60.0)
         writes = sum(len(server.of(method, "pods")) for method in ("POST", "PATCH", "DELETE"))
         for command in COMMANDS:
@@ -83,10 +93,11 @@ async def test_a_former_leader_neither_withdraws_pods_nor_asks_for_nodes_by_itse
         backend_in_memory(tmp_path, pending_s=1e6) as (server, later),
         growing(tmp_path, server, pending_s=1.0) as former,
     ):
-        former.epoch, later.epoch = 1, 2
+        former.epoch = 1
         await former.start(WORKER)  # and nobody binds it
         await former.wish([ONE])
         assert len(placeholders(server)) == 1
+        later.epoch = 2
         await later.signal(WORKER.id, 12)
         looks = len(server.of("GET", "leases"))
         former.wishes = ()  # it would take the placeholder back
@@ -99,8 +110,11 @@ async def test_a_former_leader_neither_withdraws_pods_nor_asks_for_nodes_by_itse
 async def test_commands_at_the_same_time_look_once(tmp_path: Path) -> None:
     async with backend_in_memory(tmp_path) as (server, backend):
         backend.epoch = 1
+        while "leases" not in server.objects:
+            await asyncio.sleep(0.01)
+        looks = len(server.of("GET", "leases"))
         await asyncio.gather(*(backend.delete_logs(str(job)) for job in range(50)))
-        assert len(server.of("GET", "leases")) == 1
+        assert len(server.of("GET", "leases")) == looks + 1
 
 
 async def test_nothing_is_commanded_while_the_leader_is_not_known(tmp_path: Path) -> None:

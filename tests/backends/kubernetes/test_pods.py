@@ -100,6 +100,15 @@ def test_the_supervisors_word_for_an_end_comes_first() -> None:
     assert (state.status, state.signal, state.stopped, state.lasted_s) == (0, None, True, 12.5)
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_who_was_asked_to_end_by_others_was_stopped_whatever_its_status(status: int) -> None:
+    message = json.dumps({"status": status, "signal": None, "stopped": True})
+    state = state_of(a_pod(phase="Failed", state=ended_with(status, message), deleted=30))
+    assert (state.status, state.stopped) == (status, True), "it has saved, and is not done"
+    by_itself = json.dumps({"status": status, "signal": None, "stopped": False})
+    assert not state_of(a_pod(phase="Failed", state=ended_with(status, by_itself), deleted=30)).stopped
+
+
 @pytest.mark.parametrize(
     ("code", "signal", "reason", "why"),
     [

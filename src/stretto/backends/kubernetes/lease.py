@@ -48,11 +48,22 @@ class LeaderLease:
         self.api, self.namespace, self.service = api, namespace, service
         self.name = manifests.safe_name("stretto-leader", manifests.digest_of([service])[:8])
         self.path = f"apis/{GROUP}/namespaces/{namespace}/leases"
-        self.epoch = 0  # of this service; 0: no leader is known, and nothing is compared
+        self._epoch = 0
+        self._leads = asyncio.Event()  # since its number was last told
         self.leader = socket.gethostname()
         self._look: asyncio.Task[None] | None = None  # that has not begun yet
         self._looks: set[asyncio.Task[None]] = set()  # all that have not ended
         self._looking = asyncio.Lock()
+
+    @property
+    def epoch(self) -> int:
+        """The number of this service as a leader; 0: no leader is known, and nothing is compared."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self._epoch = number
+        self._leads.set()
 
     async def admit(self) -> None:
         """Return where no later leader has commanded, by a look that begins from now on.
@@ -143,14 +154,17 @@ class LeaderLease:
         await self.api.call("PATCH", f"{self.path}/{self.name}", patch, content_type=content_type)
 
     async def renew(self) -> None:
-        """Renew it now and then, until cancelled."""
+        """Take it as soon as this service leads, and renew it now and then, until cancelled."""
         while True:
-            await asyncio.sleep(RENEW_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._leads.wait(), RENEW_S)
+            is_new = self._leads.is_set()
+            self._leads.clear()
             if not self.epoch:
                 continue
             try:
                 await self.admit()
-                if lease := await self._read():
+                if not is_new and (lease := await self._read()):
                     await self._patch(lease, self._spec(now=False, transitions=0))
             except (BackendUnreachable, Refusal, StaleLeader) as failure:
                 log.info("the Lease is not renewed: %s", failure)

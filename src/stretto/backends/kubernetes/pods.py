@@ -147,6 +147,8 @@ def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
     return {
         "status": status,
         "signal": number,
+        # Also where others asked: who saves after an eviction and leaves with 0 is not done.
+        "stopped": was_stopped(pod) or bool(report.get("stopped")),
         "started_s": report.get("started_s", started_s),
         "ended_s": report.get("ended_s", ended_s),
         "lasted_s": lasted_s if lasted_s is not None else _between(started_s, ended_s),
