@@ -44,3 +44,37 @@ def test_sia_spends_time_in_the_solver_and_fifo_none(stretto: Stretto) -> None:
     sia, fifo = (stretto(*words, "-p", policy).json for policy in ("sia", "fifo"))
     assert sia["solve"]["max_ms"] > 0
     assert fifo["solve"]["max_ms"] == 0
+
+
+STEADY = ("bench", "decide", "--jobs", 30, "--gpus", 96, "--rounds", 7)
+
+
+@pytest.mark.slow
+def test_decisions_about_a_steady_state_are_measured(stretto: Stretto) -> None:
+    figures = stretto(*STEADY, "--json").json
+    assert (figures["jobs"], figures["gpus"], figures["churn"], figures["decisions"]) == (30, 96, "usual", 2)
+    for step in (*STEPS, "wall"):
+        assert list(figures[step]) == ["p50_ms", "p95_ms", "max_ms"]
+    rows = stretto(*STEADY, "-p", "fifo", "--churn", "one").table
+    assert [row[0] for row in rows[:7]] == ["step", *STEPS, "wall"]
+    assert {"first_ms", "changes", "running", "worst_gap", "peak_mb"} <= {row[0] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "expected --cluster and --trace, or --jobs and --gpus, got --cluster '' and --trace ''"),
+        (("-c", "sia-homo-64"), "got --cluster 'sia-homo-64' and --trace ''"),
+        (("--jobs", 5), "got --jobs 5 and --gpus 0"),
+        (("--jobs", 5, "--gpus", 96, "-t", "demo"), "got --jobs 5 and --gpus 96 beside a trace"),
+        (("--jobs", 5, "--gpus", 96, "--churn", "much"), "churn must be one of usual, one, got 'much'"),
+        (("--jobs", 5, "--gpus", 96, "--set", "sim.start_s=5"), "unknown space 'sim'"),
+    ],
+)
+def test_half_of_what_is_to_be_measured_is_refused(
+    words: tuple[object, ...], said: str, stretto: Stretto
+) -> None:
+    ran = stretto("bench", "decide", *words)
+    assert ran.status == 2
+    assert said in ran.err
+    assert ran.err.count("\n") == 1

@@ -1,11 +1,14 @@
 """`stretto bench`: how fast, and how near to the best, are solver and decisions here?"""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table
+
+STEADY_SPACES = ("policy", "estimate", "place")  # whose settings there are in a steady state
 
 app = typer.Typer(help="Measure the solver, or whole decisions.", no_args_is_help=True)
 
@@ -31,27 +34,82 @@ def solver(
 
 @app.command()
 def decide(
-    cluster: options.Cluster,
-    trace: options.Trace,
+    cluster: options.Cluster = "",
+    trace: options.Trace = "",
     policy: options.Policy = "sia",
     profiles: options.Profiles = "",
     seed: options.Seed = 0,
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)
     most: Annotated[int, typer.Option(min=1, help="Decisions to measure, from the first.")] = 500,
+    jobs: Annotated[int, typer.Option(min=0, help="Instead of a trace: a steady state of so many jobs.")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="Instead of a cluster: about so many GPUs.")] = 0,
+    types: Annotated[int, typer.Option(min=1, help="GPU types of a steady state.")] = 4,
+    churn: Annotated[
+        str, typer.Option(help="Between its decisions: usual, or one arrival or end in turn.")
+    ] = "usual",
+    share: Annotated[str, typer.Option(help="Whose speeds its jobs know: job or model.")] = "job",
+    rounds: Annotated[int, typer.Option(min=6, help="Its decisions; the first 5 only bring it about.")] = 25,
     as_json: options.Json = False,
 ) -> None:
-    """Measure the steps of the decisions of a simulation, in milliseconds."""
+    """Measure the steps of decisions, in milliseconds: of a simulation, or of a steady state.
+
+    A steady state is made after published statistics. Every job has shown speeds, and jobs come and go.
+    """
+    if jobs or gpus:
+        _decide_steadily(
+            {"jobs": jobs, "gpus": gpus, "types": types, "churn": churn, "share": share, "rounds": rounds}
+            | {"seed": seed},
+            bool(cluster or trace or profiles),
+            policy,
+            settings,
+            as_json,
+        )
+        return
     from stretto.experiments.bench import decision_times
     from stretto.experiments.spec import RunSpec, parse_settings
+    from stretto.model import InputError
 
+    if not (cluster and trace):
+        raise InputError(
+            "expected --cluster and --trace, or --jobs and --gpus,"
+            f" got --cluster {cluster!r} and --trace {trace!r}"
+        )
     spec = RunSpec(cluster, trace, policy, profiles, seed, parse_settings(settings))
     steps, decisions = decision_times(spec, most)
     if as_json:
         show_json({"policy": policy, "trace": trace, "cluster": cluster, "decisions": decisions, **steps})
         return
+    _show_steps(f"{decisions} decisions of {policy} on {cluster}", steps)
+
+
+def _decide_steadily(
+    state: Mapping[str, Any], is_of_trace: bool, policy: str, words: list[str], as_json: bool
+) -> None:
+    from stretto.experiments.spec import parse_settings
+    from stretto.experiments.steady.measure import PLAIN, figures_of, steady_times
+    from stretto.experiments.steady.world import Steady
+    from stretto.model import InputError
+
+    if is_of_trace or not (state["jobs"] and state["gpus"]):
+        raise InputError(
+            f"expected --cluster and --trace, or --jobs and --gpus, got --jobs {state['jobs']} and"
+            f" --gpus {state['gpus']}" + " beside a trace" * is_of_trace
+        )
+    figures = figures_of(steady_times(Steady.of(state), policy, parse_settings(words, STEADY_SPACES)))
+    if as_json:
+        show_json({"policy": policy, **state, **figures})
+        return
+    _show_steps(
+        f"{figures['decisions']} decisions of {policy} about {state['jobs']} jobs on {state['gpus']} GPUs",
+        {name: times for name, times in figures.items() if isinstance(times, dict)},
+    )
+    show_table("", ["figure", "value"], [[name, _word(figures[name])] for name in PLAIN])
+
+
+def _show_steps(title: str, steps: Mapping[str, Mapping[str, float]]) -> None:
     header = ["step", "p50_ms", "p95_ms", "max_ms"]
     rows = [[step, *(f"{times[name]:.3f}" for name in header[1:])] for step, times in steps.items()]
-    show_table(f"{decisions} decisions of {policy} on {cluster}", header, rows)
+    show_table(title, header, rows)
 
 
 def _word(value: object) -> str:

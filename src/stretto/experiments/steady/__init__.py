@@ -1,0 +1,1 @@
+"""Clusters of any size in a steady state, after published statistics, and how long decisions take there."""
