@@ -14,6 +14,7 @@ settings.register_profile("thorough", settings.get_profile("patient"), max_examp
 settings.register_profile("check", settings.get_profile("patient"), max_examples=10, derandomize=True)
 settings.register_profile("test", settings.get_profile("patient"), max_examples=25)
 settings.load_profile("patient")
+os.environ["STRETTO_CONFIG"] = os.devnull  # whoever runs the tests may have contexts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

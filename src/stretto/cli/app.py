@@ -15,6 +15,7 @@ from stretto.cli import (
     cluster,
     clusters,
     compare,
+    contexts,
     demo,
     events,
     forecast,
@@ -98,6 +99,7 @@ app.add_typer(shares.app, name="shares")
 app.command()(cluster.webhook_secrets)
 app.command()(forecast.whatif)
 app.add_typer(cluster.token, name="token")
+app.add_typer(contexts.app, name="context")
 app.add_typer(clusters.app, name="clusters")
 app.add_typer(traces.app, name="traces")
 app.add_typer(bench.app, name="bench")
@@ -112,7 +114,7 @@ def version(as_json: options.Json = False) -> None:
     typer.echo(__version__)
 
 
-service.take_token_files(app)
+service.take_service_options(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

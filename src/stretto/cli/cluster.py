@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli import options
+from stretto.cli import completion, options
 from stretto.cli.options import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, clock_of, service
@@ -15,7 +15,12 @@ nodes = typer.Typer(help="Nodes of a running service; lists them.", cls=Listing)
 queues = typer.Typer(help="Queues of a running service; lists them.", cls=Listing)
 token = typer.Typer(help="Tokens of a running service.", no_args_is_help=True)
 
-NodeName = Annotated[str, typer.Argument(help="The name of a node.", metavar="NODE")]
+NodeName = Annotated[
+    str, typer.Argument(help="The name of a node.", metavar="NODE", autocompletion=completion.nodes)
+]
+QueueName = Annotated[
+    str, typer.Argument(help="The name of a queue.", metavar="QUEUE", autocompletion=completion.queues)
+]
 Why = Annotated[str, typer.Option(help="The reason that is shown.")]
 
 
@@ -112,7 +117,7 @@ def list_queues(url: Url = "", token: Token = "", as_json: options.Json = False)
 
 @queues.command("set")
 def set_queue(
-    name: Annotated[str, typer.Argument(help="The name of a queue.", metavar="QUEUE")],
+    name: QueueName,
     quota: Annotated[
         str | None, typer.Option(help="Quota: GPUs that its jobs may hold together, or none.")
     ] = None,
@@ -161,7 +166,7 @@ def set_queue(
 
 @queues.command("delete")
 def delete_queue(
-    name: Annotated[str, typer.Argument(help="The name of a queue.", metavar="QUEUE")],
+    name: QueueName,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli import options
+from stretto.cli import completion, options
 from stretto.cli.printing import say, show_cells, show_json, show_line, show_table, table_of
 from stretto.cli.service import (
     JobName,
@@ -38,7 +38,9 @@ STATES = ("PENDING", "STARTING", "RUNNING", "RESIZING", "PREEMPTING", "SUSPENDED
 Jobs = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Ids like 4, ranges like 5-9, or names (your newest job of that name).", metavar="JOB..."
+        help="Ids like 4, ranges like 5-9, or names (your newest job of that name).",
+        metavar="JOB...",
+        autocompletion=completion.jobs,
     ),
 ]
 State = Annotated[list[str], typer.Option("--state", help="Jobs in this state; may be given several times.")]

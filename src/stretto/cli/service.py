@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from stretto.cli import completion
 from stretto.cli.printing import say
 from stretto.model import InputError
 from stretto.service.state.messages import reason_in_words, span_in_words
@@ -31,7 +32,12 @@ Token = Annotated[
     typer.Option(help="Your token; not needed on loopback with --insecure-loopback.", envvar="STRETTO_TOKEN"),
 ]
 JobName = Annotated[
-    str, typer.Argument(help="The id of a job, or its name (your newest job of that name).", metavar="JOB")
+    str,
+    typer.Argument(
+        help="The id of a job, or its name (your newest job of that name).",
+        metavar="JOB",
+        autocompletion=completion.jobs,
+    ),
 ]
 
 SOON_S = 90.0  # what comes so soon is said in seconds, not by the clock
@@ -141,7 +147,7 @@ def again_and_again(look: Callable[[], Found], every_s: float = LOOK_S) -> Itera
         yield observed
 
 
-# ── --token-file: a token is then neither in a list of processes nor in a history ─────────────────
+# ── --context, --ca-file and --token-file, by which a token is in no list of processes and no history ──
 
 
 OPTION, VARIABLE = "--token-file", "STRETTO_CA_FILE"
@@ -162,14 +168,26 @@ CaFile = Annotated[
 ]
 
 
-def take_token_files(app: typer.Typer) -> None:
-    """Have all commands of an application, and of those below it, take --token-file and --ca-file."""
+ContextName = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        help="The service of this name in your contexts (see stretto context); else the one that "
+        "STRETTO_CONTEXT names, else the current one.",
+        metavar="NAME",
+        autocompletion=completion.contexts,
+    ),
+]
+
+
+def take_service_options(app: typer.Typer) -> None:
+    """Have all commands for services, also in groups, take --token-file, --ca-file and --context."""
     for command in app.registered_commands:
         if command.callback is not None and "token" in inspect.signature(command.callback).parameters:
             command.callback = _with_files(command.callback)
     for group in app.registered_groups:
         if group.typer_instance is not None:
-            take_token_files(group.typer_instance)
+            take_service_options(group.typer_instance)
 
 
 def _with_files(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,32 +195,54 @@ def _with_files(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def asked(
-        *arguments: Any, token_file: Path | None = None, ca_file: Path | None = None, **named: Any
+        *arguments: Any,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        service_context: str = "",
+        **named: Any,
     ) -> Any:
         if token_file is not None:
             if named["token"] not in ("", os.environ.get("STRETTO_TOKEN")):
                 raise InputError(f"{OPTION} {token_file}: expected it without --token")
-            from stretto.client.client import token_in
+            from stretto.client.tokens import token_in
 
             named["token"] = token_in(token_file, OPTION)
+        if service_context:
+            ca_file = _by_context(service_context, named, ca_file, has_token_file=token_file is not None)
         with _trusting(ca_file):
             return command(*arguments, **named)
 
     by_name = inspect.Parameter.KEYWORD_ONLY
-    files = {"token_file": TokenFile, "ca_file": CaFile}
+    added: dict[str, Any] = {"token_file": (TokenFile, None), "ca_file": (CaFile, None)}
     signature = inspect.signature(command)
+    if "kube_context" not in signature.parameters:
+        added["service_context"] = (ContextName, "")
     parameters = [
         parameter.replace(kind=by_name) if name != "context" else parameter
         for name, parameter in signature.parameters.items()
     ]
     place = [parameter.name for parameter in parameters].index("token") + 1
     parameters[place:place] = [
-        inspect.Parameter(name, by_name, default=None, annotation=annotation)
-        for name, annotation in files.items()
+        inspect.Parameter(name, by_name, default=default, annotation=annotation)
+        for name, (annotation, default) in added.items()
     ]
     asked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    asked.__annotations__ = {**command.__annotations__, **files}
+    annotations = {name: annotation for name, (annotation, _) in added.items()}
+    asked.__annotations__ = {**command.__annotations__, **annotations}
     return asked
+
+
+def _by_context(name: str, named: dict[str, Any], ca_file: Path | None, has_token_file: bool) -> Path | None:
+    """Put the URL and the token of a context among a command's options; the file of its authorities."""
+    from stretto.client import contexts
+
+    if named["url"] not in ("", os.environ.get("STRETTO_URL")):
+        raise InputError(f"{contexts.OPTION} {name}: expected it without --url")
+    context = contexts.read().named(name, contexts.OPTION)
+    named["url"] = context.addresses
+    if not has_token_file and named["token"] in ("", os.environ.get("STRETTO_TOKEN")):
+        named["token"] = context.its_token() or named["token"]
+    return ca_file or (Path(context.authorities) if context.ca_file else None)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli import options
+from stretto.cli import completion, options
 from stretto.cli.option_classes import with_option_classes
 from stretto.cli.printing import say, show_json, show_line
 from stretto.cli.service import JobName, Token, Url, one_line, promise_in_words, service, when_of
@@ -37,7 +37,9 @@ class CommandOptions:
     ] = None
     gpu_type: Annotated[str, typer.Option("--type", help="Type of these GPUs; else any.")] = ""
     name: Annotated[str, typer.Option(help="Name of a command or session.")] = ""
-    queue: Annotated[str, typer.Option(help="Queue of a command or session.")] = ""
+    queue: Annotated[
+        str, typer.Option(help="Queue of a command or session.", autocompletion=completion.queues)
+    ] = ""
     priority: Annotated[
         str | None,
         typer.Option(help="Priority of a command or session: a number, larger is sooner, or a class."),

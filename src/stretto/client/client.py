@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import select
 import stat
 import time
@@ -11,19 +10,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 
-from stretto.client import patience, trust
+from stretto.client import contexts, patience, trust
+from stretto.client.failover import CONNECT_S, Failover
 from stretto.client.patience import Outage
+from stretto.client.tokens import PLAIN, token_in
 from stretto.model.errors import InputError, KeyTaken, StrettoError
 
 USUAL_URL = "http://127.0.0.1:8700"
 ANSWER_S = 70.0  # longer than any wait that we ask for
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
-LONGEST_TOKEN = 1_000  # characters; ours have 51
-PLAIN = re.compile(r"[\x21-\x7e]*")  # what a header can hold as it is
 PIPE_S = 30.0  # of silence of whoever writes a job file through a pipe; chosen
 STREAM_AGAIN_S = 0.1  # before a stream that has ended is asked for again; chosen
 
@@ -49,12 +49,14 @@ class _NothingFollows(Exception):
 class Client:
     """A connection to a service; a context manager.
 
-    url: of the service; else from STRETTO_URL, else of this machine. token: else from STRETTO_TOKEN, else
-    from the file that STRETTO_TOKEN_FILE names, or None for none. patience_s: for how long waiting and
-    following outlast a service that is away; else from STRETTO_PATIENCE_S, else ten minutes. say: is told of
-    that, a line when it begins and one when it is over. ca_file: certificates of the authorities that certify
-    a service with TLS; else the file that STRETTO_CA_FILE names, else those of the system. What the service
-    says is wrong with a request raises InputError, anything else ServiceError.
+    url: of the service, or several with commas between them, of a leader and its standbys. Else it is from
+    STRETTO_URL, else from the user's context (`stretto.client.contexts`), else of this machine. token: else
+    from STRETTO_TOKEN, else from the file that STRETTO_TOKEN_FILE names, or None for none. Where the context
+    says the URL, it says the token, too. patience_s: for how long waiting and following outlast a service
+    that is away; else from STRETTO_PATIENCE_S, else ten minutes. say: is told of that, a line when it begins
+    and one when it is over. ca_file: certificates of the authorities that certify a service with TLS. Else it
+    is the file that STRETTO_CA_FILE names, else that of the context, else those of the system count. What the
+    service says is wrong with a request raises InputError, anything else ServiceError.
     """
 
     def __init__(
@@ -66,23 +68,23 @@ class Client:
         ca_file: str = "",
     ) -> None:
         self.patience_s, self.say = patience.patience_s() if patience_s is None else patience_s, say
-        self.url = url or os.environ.get("STRETTO_URL") or USUAL_URL
-        if not self.url.startswith(("http://", "https://")):
-            raise InputError(f"--url {self.url}: expected the address of a service, http://HOST:PORT")
-        if token is not None:
-            token = token or os.environ.get("STRETTO_TOKEN", "")
-            if not token and (file := os.environ.get("STRETTO_TOKEN_FILE", "")):
-                token = token_in(Path(file), "STRETTO_TOKEN_FILE")
-            if not PLAIN.fullmatch(token):  # which is not shown: it may be one but for a slip
-                raise InputError("--token: expected letters, digits and signs of ASCII, got something else")
+        url = url or os.environ.get("STRETTO_URL", "")
+        context = None if url else contexts.present()
+        self.url = url or (context.addresses if context else USUAL_URL)
+        self.addresses = addresses = _addresses_of(self.url)
+        token = None if token is None else _token(token, context)
         headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": _user()}
-        self.verify = trust.context_for(self.url, ca_file)
-        try:
-            self.http = httpx.Client(
-                base_url=self.url, headers=headers, timeout=ANSWER_S, trust_env=False, verify=self.verify
-            )
-        except (httpx.InvalidURL, ValueError) as wrong:
-            raise InputError(f"--url {self.url}: expected the address of a service: {wrong}") from None
+        if not ca_file and not os.environ.get(trust.VARIABLE) and context is not None:
+            ca_file = context.authorities
+        encrypted = next((str(url) for url in addresses if url.scheme == "https"), "")
+        self.verify = trust.context_for(encrypted, ca_file)
+        transport: httpx.BaseTransport = httpx.HTTPTransport(verify=self.verify, trust_env=False)
+        timeout = httpx.Timeout(ANSWER_S)
+        if len(addresses) > 1:
+            transport, timeout = Failover(addresses, transport), httpx.Timeout(ANSWER_S, connect=CONNECT_S)
+        self.http = httpx.Client(
+            base_url=addresses[0], headers=headers, timeout=timeout, trust_env=False, transport=transport
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -96,12 +98,16 @@ class Client:
         """Submit a job file (a Path) or the text of one; the job as the service shows it.
 
         key: of idempotency; the same key gives the same job again. workdir: where a job runs whose file does
-        not say it; "": the service chooses.
+        not say it; "": the service chooses. With several addresses a standby may be about to lead: that is
+        waited for, and what is submitted again meanwhile is one job.
         """
         if not PLAIN.fullmatch(key):
             raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
+        is_patient = len(self.addresses) > 1
+        key = key or (uuid4().hex if is_patient else "")
         headers = {"idempotency-key": key} if key else {}
-        return self.ask("POST", "/api/v1/jobs", json=_submission(job, workdir), headers=headers)
+        submit = self._patiently if is_patient else self.ask
+        return submit("POST", "/api/v1/jobs", json=_submission(job, workdir), headers=headers)
 
     def jobs(
         self, everybody: bool = False, ended: bool = False, newest: bool = False, user: str = ""
@@ -422,7 +428,7 @@ class Client:
             )
         hint = ""
         if isinstance(failure, httpx.ConnectError):
-            hint = "; --url or STRETTO_URL says where one is"
+            hint = "; --url, STRETTO_URL or `stretto context` says where one is"
         elif isinstance(failure, (httpx.RemoteProtocolError, httpx.ReadError)) and not self.verify:
             hint = "; one with TLS has a URL with https://"
         return ServiceError(f"no service answers at {self.url}: {failure}{hint}")
@@ -455,16 +461,30 @@ def _strange(answer: httpx.Response, expected: str) -> ServiceError:
     return ServiceError(f"{answer.url}: expected {expected}, got {got}; is it a service of Stretto?")
 
 
-def token_in(file: Path, option: str) -> str:
-    """The token in a file. Raises InputError, which shows nothing of what the file holds."""
-    try:
-        with file.open("rb") as opened:
-            token = opened.read(LONGEST_TOKEN + 1).decode("ascii").strip()
-    except (OSError, ValueError) as wrong:
-        why = wrong.strerror if isinstance(wrong, OSError) else "not ASCII"
-        raise InputError(f"{option} {file}: expected a file with a token: {why}") from None
-    if not token or len(token) > LONGEST_TOKEN or not PLAIN.fullmatch(token):
-        raise InputError(f"{option} {file}: expected one token, got something else")
+def _addresses_of(urls: str) -> list[httpx.URL]:
+    """The addresses that a text names, with commas between them. Raises InputError."""
+    addresses = []
+    for url in (each.strip() for each in urls.split(",")):
+        if not url.startswith(("http://", "https://")):
+            raise InputError(f"--url {url}: expected the address of a service, http://HOST:PORT")
+        try:
+            addresses.append(httpx.URL(url))
+        except (httpx.InvalidURL, ValueError) as wrong:
+            raise InputError(f"--url {url}: expected the address of a service: {wrong}") from None
+        if "," in urls and addresses[-1].path.strip("/"):
+            raise InputError(f"--url {url}: expected no path where there are several addresses")
+    return addresses
+
+
+def _token(given: str, context: contexts.Context | None) -> str:
+    """The token that is given, else that of the environment, else of the context; "" for none."""
+    token = given or os.environ.get("STRETTO_TOKEN", "")
+    if not token and (file := os.environ.get("STRETTO_TOKEN_FILE", "")):
+        token = token_in(Path(file), "STRETTO_TOKEN_FILE")
+    if not token and context is not None:
+        token = context.its_token()
+    if not PLAIN.fullmatch(token):  # which is not shown: it may be one but for a slip
+        raise InputError("--token: expected letters, digits and signs of ASCII, got something else")
     return token
 
 

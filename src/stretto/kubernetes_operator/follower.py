@@ -8,6 +8,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import httpx
@@ -67,13 +68,13 @@ class Follower(ABC):
 
     async def _heed_events(self) -> None:
         """Look at objects whose jobs have changed; after an outage of the service at all of them."""
-        url, headers = self.service.url, self.service.http.headers
+        headers = self.service.http.headers
         limit, follow = httpx.Timeout(ANSWER_S, read=SILENCE_S), {"after": "-1", "follow": "true"}
-        asking: dict[str, Any] = {"base_url": url, "headers": headers, "verify": self.service.verify}
-        while True:
+        asking: dict[str, Any] = {"headers": headers, "verify": self.service.verify}
+        for url in cycle(self.service.addresses):
             try:
                 async with (
-                    httpx.AsyncClient(**asking, timeout=limit, trust_env=False) as http,
+                    httpx.AsyncClient(**asking, base_url=url, timeout=limit, trust_env=False) as http,
                     http.stream("GET", "/api/v1/events", params=follow) as answer,
                 ):
                     answer.raise_for_status()

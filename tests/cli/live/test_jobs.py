@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.interrupts import heed_interrupts
 
+from stretto.cli import completion
 from stretto.demo.own_service import OwnService, until
 
 from ..ran import Stretto
@@ -243,3 +244,14 @@ def test_verbs_take_several_jobs_ranges_states_and_all(verbs: Stretto, service: 
         until(lambda: {states()[one] for one in ids} == {"CANCELLED"})
     nothing = verbs("cancel", "--all", "--yes")
     assert (nothing.status, nothing.err.count("\n")) == (2, 1)
+
+
+def test_a_shell_completes_ids_and_names_of_open_jobs(verbs: Stretto) -> None:
+    first = verbs("submit", "--name", "training", "--hold", "--", "true").out.strip()
+    assert (first, "training: PENDING") in completion.jobs("")
+    assert completion.jobs("train") == [("training", f"job {first}: PENDING")]
+    assert verbs("queues", "set", "research", "--quota", "2").status == 0
+    assert completion.queues("res") == ["research"]
+    (node, what), *_ = completion.nodes("")
+    assert what == "4 x cpu"
+    assert completion.nodes(node[:1]) == [(node, what)]

@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 
 import httpx
 import pytest
 
+from stretto.client import Client
 from stretto.demo.own_service import HERE, until
 
 from ..eventlog.servers import PostgreSQL
@@ -21,6 +23,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.alone]
 OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "cornucopia")
 LONG = "{name: long, run: sleep 900}"
 TAKEN_OVER_S = 15.0
+PER_S, SUBMITTING_S, KILLED_AFTER = 20.0, 12.0, 60
 
 
 class Standby:
@@ -100,6 +103,54 @@ def test_a_standby_on_postgresql_takes_the_place_of_a_leader_that_is_killed(
 
 def test_a_standby_on_a_file_takes_the_place_of_a_leader_that_is_killed(tmp_path: Path) -> None:
     a_standby_takes_over(Running(tmp_path, *OPTIONS))
+
+
+@pytest.mark.postgres
+def test_clients_with_both_addresses_go_on_while_the_leader_is_killed(
+    tmp_path: Path, server: PostgreSQL
+) -> None:
+    """Twenty submissions a second through the kill: each is one job, and a worker that runs trains on."""
+    leader, standby = Running(tmp_path, *OPTIONS, store=server.url), None
+    waits: list[float] = []
+    names: list[str] = []
+
+    def submit(number: int) -> str:
+        began_s = time.monotonic()
+        with Client(both) as client:
+            found = str(client.submit(f"{{name: n{number}, run: 'true', hold: true}}")["id"])
+        waits.append(time.monotonic() - began_s)
+        return found
+
+    try:
+        leader.begin()
+        standby = Standby(leader)
+        both = f"{leader.url},http://{HERE}:{standby.port}"
+        with Client(both) as client, ThreadPoolExecutor(64) as pool:
+            running = str(client.submit(LONG)["id"])
+            until(lambda: client.describe(running)["state"] == "RUNNING", what="the job runs")
+            asked: list[Future[str]] = []
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + SUBMITTING_S:
+                asked.append(pool.submit(submit, len(asked)))
+                if len(asked) == KILLED_AFTER:
+                    leader.kill()
+                time.sleep(1 / PER_S)
+            names = [each.result(timeout=60) for each in asked]
+            print(f"{len(names)} submissions, the longest took {max(waits):.1f} s")
+            assert max(waits) < TAKEN_OVER_S
+            listed = {job["name"]: job["id"] for job in client.jobs()}
+            assert listed == {**{f"n{at}": name for at, name in enumerate(names)}, "long": running}
+            shown = client.describe(running)
+            assert (shown["state"], shown["attempt"]) == ("RUNNING", 1), shown
+            client.change(running, "cancel")
+            assert client.wait(running)["state"] == "CANCELLED"
+        leader.port, leader.process = standby.port, standby.process
+        assert standby.end() == 0
+        assert leader.differences()[1] == 0
+    finally:
+        if standby is not None:
+            standby.end(signal.SIGKILL)
+        leader.end()
 
 
 def test_a_standby_that_is_told_to_end_ends_and_leaves_the_leader_alone(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from stretto.service.http.connections import Connections
 from stretto.service.http.problems import RETRY_SOON, Json, answer
 from stretto.service.http.rate_limits import Limits
 
+STANDS_BY = "x-stretto-standby"  # a client with several addresses asks the next one at once
+
 
 class StandbyApp(FastAPI):
     """`/healthz` and `/version` as of a service that leads; all else 503, with the leader's name."""
@@ -31,4 +33,4 @@ class StandbyApp(FastAPI):
 
     async def _stands_by(self, request: Request) -> Json:
         detail = f"this service stands by: {self.leader or 'another service'} leads"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail, RETRY_SOON)
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail, {**RETRY_SOON, STANDS_BY: "yes"})
