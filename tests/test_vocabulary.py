@@ -19,7 +19,7 @@ accounting api app arrival attaching autoscaling axes bench branching build buil
 cell check child class client clock comparison component conductor config connection content dataset
 demand demo display dot draft entry env evict explain export file fill fit fixture fragment
 frame health hierarchy history homogeneous hosting html json knowledge kubeflow lending lightning main maker
-making network object openapi option outcome parse patience pin play plugin
+making markdown network object openapi option outcome parse patience pin play plugin
 printing protocol quantity ratio reading recipe registry remaining reproduce reproduction
 reserve resizing result runtime sampler scene serve setup sheet simulate skypilot spec status style
 structured submit suggestion summary svg synthetic terminal timeline timing top transformers trouble

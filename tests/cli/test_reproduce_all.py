@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stretto.experiments import published
+from stretto.experiments.causes import Figure, Series, Switch, switched_runs
 from stretto.experiments.reproduction import Experiment, Input, Made, Request, Row
 from stretto.experiments.spec import RunSpec
 
@@ -34,6 +35,23 @@ def simulated(request: Request) -> Made:
         [*rows, Row("philly/x", "jobs", None, 1.0)],
         ["A | note."],
     )
+
+
+def switched(request: Request) -> Series:
+    """Its jobs, and twice as many."""
+    specs = [RunSpec("sia-homo-64", TRACE, "fifo")]
+    rows = switched_runs(
+        request,
+        specs,
+        [Switch("twice the jobs", trace={"jobs": "6"})],
+        lambda results: [[float(len(result.requests.jobs)) for result in results]],
+    )
+    return Series((Figure("philly/fifo", "jobs", 3.0),), tuple(rows), ("more jobs are more",))
+
+
+def broken_series(request: Request) -> Series:
+    """A series with a fault."""
+    raise ZeroDivisionError("nothing can be switched")
 
 
 def several() -> list[Experiment]:
@@ -71,10 +89,17 @@ def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("STRETTO_DATA", raising=False)
     entries = (
-        Experiment("a-simulated", "A (X 2020), table 1", "", simulated, 2),
+        Experiment("a-simulated", "A (X 2020), table 1", "", simulated, 2, causes=switched),
         Experiment("b-broken", "B (X 2020), table 1", "", broken),
         Experiment("c-absent", "C (X 2020), table 1", "sia", measured),
-        Experiment("d-measured", "D (X 2020), table 1", "", measured, not_whole="it would take a week"),
+        Experiment(
+            "d-measured",
+            "D (X 2020), table 1",
+            "",
+            measured,
+            not_whole="it would take a week",
+            causes=broken_series,
+        ),
     )
     monkeypatch.setattr(published, "EXPERIMENTS", {entry.name: entry for entry in entries})
 
@@ -105,6 +130,62 @@ def test_every_table_is_made_and_those_that_cannot_be_are_named(stretto: Stretto
     kept = json.loads((tmp_path / "results" / "a-simulated.json").read_text(encoding="utf-8"))
     assert kept["verdict"] == "reproduced"
     assert [row["verdict"] for row in kept["rows"]] == ["reproduced", "reproduced", "not compared"]
+
+
+def test_with_causes_each_table_is_followed_by_what_its_switched_assumptions_do(
+    stretto: Stretto, tmp_path: Path
+) -> None:
+    folder = tmp_path / "results"
+    ran = stretto("reproduce", "--all", "--causes", "--workers", 1, "--out", folder)
+    assert ran.status == 1
+    assert "failed: b-broken, d-measured" in ran.err, "its series broke"
+    page = (folder / "results.md").read_text(encoding="utf-8")
+    assert "| switched | philly/fifo, jobs |" in page
+    assert "| *the paper* | 3 |" in page
+    assert "| nothing: as in the table | **3 (1)** |" in page
+    assert "| twice the jobs: `jobs=6` | 6 (2) |" in page
+    assert "- more jobs are more" in page
+    assert "| one | s | ≤ 1 | 2 | 2 | contradicted |" in page, "its table was made"
+    assert "- Its series of switched assumptions failed: ZeroDivisionError: nothing can be switched" in page
+    kept = json.loads((folder / "causes" / "a-simulated.json").read_text(encoding="utf-8"))
+    assert [one["values"][0]["ours"] for one in kept["switched"]] == [3.0, 6.0]
+    again = stretto("reproduce", "--page", folder, "--out", tmp_path / "page.md")
+    assert again.status == 0
+    assert "| twice the jobs: `jobs=6` | 6 (2) |" in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+def test_a_series_alone_is_printed_beside_the_paper(stretto: Stretto, tmp_path: Path) -> None:
+    ran = stretto("reproduce", "a-simulated", "--causes", "--workers", 1)
+    assert ran.table[0] == ["switched", "philly/fifo, jobs"]
+    assert ran.table[1:] == [
+        ["the paper", "3"],
+        ["nothing: as in the table", "3 (1)"],
+        ["twice the jobs: jobs=6", "6 (2)"],
+    ]
+    assert "philly/fifo, jobs: no switch alone is enough" in ran.err
+    folder = tmp_path / "results"
+    stretto("reproduce", "--all", "--workers", 1, "--out", folder)
+    (folder / "causes").mkdir()
+    written = stretto("reproduce", "a-simulated", "--causes", "--workers", 1, "--json").out
+    (folder / "causes" / "a-simulated.json").write_text(written)
+    page = tmp_path / "page.md"
+    stretto("reproduce", "--page", folder, "--out", page)
+    assert "| twice the jobs: `jobs=6` | 6 (2) |" in page.read_text(encoding="utf-8")
+
+
+def test_a_table_at_a_share_says_why_and_what_the_whole_of_it_takes(stretto: Stretto, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    of_share = stretto("reproduce", "d-measured", "--scale", 0.01, "--json").json
+    (folder / "d-measured.json").write_text(json.dumps(of_share | {"simulated_s": 90.0, "processor_s": 36.0}))
+    page = tmp_path / "page.md"
+    stretto("reproduce", "--page", folder, "--out", page)
+    text = page.read_text(encoding="utf-8")
+    assert "Not made whole: it would take a week." in text
+    assert "This share took 36 s of a core, so all of it takes 60 min or more, and 30 min on 2." in text
+    (folder / "d-measured.json").write_text(json.dumps(of_share | {"scale": 1.0, "processor_s": 7_200.0}))
+    stretto("reproduce", "--page", folder, "--out", page)
+    assert "It takes 60 min on 2 cores, more than half an hour." in page.read_text(encoding="utf-8")
 
 
 def test_each_table_that_was_made_is_drawn_on_a_page_of_its_own(stretto: Stretto, tmp_path: Path) -> None:
@@ -138,7 +219,7 @@ def test_a_page_is_made_of_tables_that_earlier_commands_left(stretto: Stretto, t
     assert any(line.endswith("at a scale of 0.5: this share of each workload.") for line in lines)
     assert any("| (contradicted) |" in line for line in lines)
     assert "| 3 | 2 | 2 | 0 | 0 | 0 | 1 |" in lines, "only whole tables are counted"
-    assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |  |  |  |" in lines
+    assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |  |  |  |  |" in lines
 
 
 KILLED = """
@@ -201,7 +282,12 @@ def test_a_damaged_table_is_one_line_and_leaves_the_page_as_it_was(
 
 @pytest.mark.parametrize(
     ("words", "line"),
-    [(["a-simulated", "--all"], "expected a table or --all, got both: a-simulated"),
+    [(["--causes"], "--causes: expected a table whose assumptions are switched, or --all"),
+     (["c-absent", "--causes"],
+      "--causes c-absent: expected a table with a series of switched assumptions: a-simulated, d-measured"),
+     (["a-simulated", "--causes", "--out", "page.html"],
+      "--out page.html: expected a table that is made, got --causes"),
+     (["a-simulated", "--all"], "expected a table or --all, got both: a-simulated"),
      (["--all", "--out", "page.html"], "--out page.html: expected the name of a folder, with --all"),
      (["--all", "--page", "x"], "expected --all or --page, got both"),
      (["--page", "none"], "--page none: expected a folder with tables of `reproduce --json`"),

@@ -16,7 +16,7 @@ from stretto.experiments.spec import RunSpec, run_spec
 from .ran import Stretto
 
 SHAPE = ["name", "paper", "inputs", "rows", "verdict", "shown", "notes", "wall_s", "simulations"]
-SHAPE += ["simulated_s", "kept", "scale", "made_on", "private", "commit"]
+SHAPE += ["simulated_s", "processor_s", "kept", "scale", "made_on", "private", "commit"]
 NAMES = ("sia-table3", "sia-table4", "sia-fairness", "sia-scaling")
 
 
@@ -175,7 +175,7 @@ def test_without_a_usual_folder_nothing_is_kept_and_that_is_said(stretto: Strett
 @pytest.mark.parametrize("words", [(), ("--list",)])
 def test_the_tables_are_listed(stretto: Stretto, words: tuple[str, ...]) -> None:
     ran = stretto("reproduce", *words)
-    assert ran.table[0] == ["name", "paper", "data", "simulations", "takes", "not whole, since"]
+    assert ran.table[0] == ["name", "paper", "data", "simulations", "takes", "not whole, since", "causes"]
     assert [row[0] for row in ran.table[1:]] == list(EXPERIMENTS)
     listed = stretto("reproduce", *words, "--json").json["tables"]
     assert [one["name"] for one in listed] == list(EXPERIMENTS)
@@ -188,6 +188,7 @@ def test_the_tables_are_listed(stretto: Stretto, words: tuple[str, ...]) -> None
         "takes",
         "not_whole",
         "private",
+        "causes",
     }
 
 

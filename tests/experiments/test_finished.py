@@ -58,7 +58,7 @@ def keep(tmp_path: Path) -> Finished:
 def put(keep: Finished, spec: RunSpec, result: Result) -> Path:
     key = key_of(spec)
     assert key is not None
-    keep.put(spec, key, result, 1.5)
+    keep.put(spec, key, result, 1.5, 1.25)
     (path,) = keep.folder.iterdir()
     return path
 
@@ -67,7 +67,7 @@ def test_a_result_comes_back_with_every_column(keep: Finished, result: Result) -
     put(keep, DEMO, result)
     taken = keep.take(DEMO)
     assert taken is not None
-    assert taken[1] == 1.5
+    assert taken[1:] == (1.5, 1.25)
     assert same(taken[0], result)
     assert taken[0].summary() == result.summary()
     assert taken[0].history.held  # there was something to compare
@@ -250,6 +250,8 @@ def test_no_source_that_counts_imports_one_that_does_not() -> None:
     for path in sources():
         if path.suffix != ".py" or path.name in ("packing.py", "finished.py"):
             continue
+        if path == PACKAGE / "__init__.py":
+            continue  # it hands out what notebooks use, where somebody asks for it
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -108,6 +108,7 @@ def test_a_table_of_made_data_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -
         "takes": "1 s",
         "not_whole": None,
         "private": None,
+        "causes": False,
     }
 
 

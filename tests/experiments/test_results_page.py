@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from stretto.experiments.all_tables import READ, Table, page_of, read_all
+from stretto.experiments.all_tables import CAUSES, Table, read_all
+from stretto.experiments.causes import Causes
 from stretto.experiments.published import EXPERIMENTS
+from stretto.experiments.results_page import READ, page_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = sorted((DOCS / "results").glob("*.json"))
+SERIES = sorted((DOCS / "results" / CAUSES).glob("*.json"))
 
 
 def test_the_page_is_that_of_the_tables_beside_it() -> None:
@@ -28,3 +31,20 @@ def test_each_table_is_one_that_can_be_made_and_was_judged_by_the_rule_of_now(pa
     assert [row["verdict"] for row in entries["rows"]] == [str(each) for each in table.verdicts]
     for row, made in zip(entries["rows"], table.rows, strict=True):
         assert row["ratio"] == pytest.approx(made.ratio)
+
+
+@pytest.mark.parametrize("path", SERIES, ids=lambda path: path.stem)
+def test_each_series_of_switched_assumptions_is_of_a_table_that_has_one(path: Path) -> None:
+    assert EXPERIMENTS[path.stem].causes is not None
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    causes = Causes.of_json(entries)
+    assert causes.name == path.stem
+    assert [[value["verdict"] for value in one["values"]] for one in entries["switched"]] == [
+        [str(causes.series.verdict(one, column)) for column in range(len(causes.series.figures))]
+        for one in causes.series.switched
+    ]
+    table = Table.of_json(json.loads((DOCS / "results" / path.name).read_text(encoding="utf-8")))
+    printed = {(row.row, row.metric): row.paper for row in table.rows}
+    asked = {(figure.row, figure.metric): figure.paper for figure in causes.series.figures}
+    assert all(printed[key] == paper for key, paper in asked.items() if key in printed)
+    assert asked.keys() & printed.keys(), "it asks after a figure of its table"

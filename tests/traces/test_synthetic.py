@@ -190,3 +190,10 @@ def test_the_sample_for_the_testbed_is_small_and_keeps_the_bounds_of_its_section
     assert all(300 <= truth.duration_s <= 10_800 for truth in made.truths)
     assert max(job.submitted_s for job in made.jobs) < 8 * 3_600
     assert {len(job.rewards) for job in made.jobs} == {0, 1, 4}
+    even, single = (make_workload(f"helios-testbed-{word}:seed=1") for word in ("even", "single"))
+    assert all(300 <= truth.duration_s <= 10_800 for truth in even.truths)
+    half = np.median([truth.duration_s for truth in even.truths])
+    assert half == pytest.approx((300 + 10_800) / 2, rel=0.1)
+    assert half > 2 * np.median([truth.duration_s for truth in made.truths])
+    assert {job.gpus for job in single.jobs} == {1}
+    assert [truth.duration_s for truth in single.truths] == [truth.duration_s for truth in made.truths]

@@ -14,6 +14,7 @@ from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
 
 if TYPE_CHECKING:
+    from stretto.experiments.causes import Causes
     from stretto.experiments.finished import Finished
     from stretto.experiments.reproduction import Reproduction, Request, Row, Verdict
     from stretto.report.reproduction import Reproduced
@@ -43,6 +44,13 @@ def reproduce(
             help="Make no table: write the page of those that earlier commands left in DIR, as NAME.json.",
         ),
     ] = None,
+    causes: Annotated[
+        bool,
+        typer.Option(
+            "--causes",
+            help="Switch the assumptions of the table one at a time, instead of making it; with --all, too.",
+        ),
+    ] = False,
     data: Annotated[str, typer.Option(help="The folder with the public data sets; else $STRETTO_DATA.")] = "",
     synthetic: Annotated[bool, typer.Option("--synthetic", help="Run made data instead.")] = False,
     scale: Annotated[float, typer.Option(help="Share of the workloads to run, above 0, at most 1.")] = 1.0,
@@ -67,6 +75,7 @@ def reproduce(
 
     Every finished simulation is kept: the same command goes on where it was interrupted.
     """
+    from stretto.experiments.causes import make_causes
     from stretto.experiments.log import check_writable
     from stretto.experiments.published import experiment_of
     from stretto.experiments.reproduction import Request, data_root
@@ -81,6 +90,7 @@ def reproduce(
         if page is not None or list_all or not asked:
             raise InputError(f"--figures {figures}: expected a table that is made, or --all")
         check_writable(figures, "--figures")
+    _check_causes(causes, name, every, out, figures)
     if page is not None:
         _write_page_of(page, Path("results.md") if out is None else out)
         return
@@ -99,6 +109,7 @@ def reproduce(
             scale,
             out,
             figures,
+            causes,
         )
         return
     experiment = experiment_of(name)
@@ -106,8 +117,12 @@ def reproduce(
     if out is not None:
         check_page(out)
     finished = _finished(keep, fresh)
+    request = Request(root, scale, workers, sys.stderr.isatty(), finished, say)
     try:
-        made = experiment.run(Request(root, scale, workers, sys.stderr.isatty(), finished, say))
+        if causes:
+            _print_causes(make_causes(experiment, request), as_json)
+            return
+        made = experiment.run(request)
     except KeyboardInterrupt:
         if finished is not None:
             say(f"finished simulations are in {finished.folder}: the same command goes on from there")
@@ -122,6 +137,23 @@ def reproduce(
     if figures is not None:
         _write_figures(made, figures)
         say(f"figures: {figures}")
+
+
+def _check_causes(causes: bool, name: str, every: bool, out: Path | None, figures: Path | None) -> None:
+    """Raise InputError where --causes stands beside something with which it means nothing."""
+    from stretto.experiments.published import EXPERIMENTS, experiment_of
+    from stretto.model import InputError
+
+    if not causes or every:
+        return
+    if not name:
+        raise InputError("--causes: expected a table whose assumptions are switched, or --all")
+    for option, value in (("--out", out), ("--figures", figures)):
+        if value is not None:
+            raise InputError(f"{option} {value}: expected a table that is made, got --causes")
+    if experiment_of(name).causes is None:
+        having = ", ".join(name for name, each in EXPERIMENTS.items() if each.causes is not None)
+        raise InputError(f"--causes {name}: expected a table with a series of switched assumptions: {having}")
 
 
 def check_page(out: Path) -> None:
@@ -165,11 +197,13 @@ def _make_all(
     scale: float,
     out: Path | None,
     figures: Path | None,
+    causes: bool,
 ) -> None:
     """Every table; the page so far is written after each, so that nothing is lost when this is cut off."""
-    from stretto.experiments.all_tables import PAGE, Outcome, made_by, make_all, page_of, write_all
+    from stretto.experiments.all_tables import PAGE, Outcome, make_all, write_all
     from stretto.experiments.log import check_writable
     from stretto.experiments.published import EXPERIMENTS
+    from stretto.experiments.results_page import made_by, page_of
     from stretto.model import InputError
 
     folder = Path("results") if out is None else out
@@ -191,7 +225,7 @@ def _make_all(
             if figures is not None:
                 _write_figures(made, figures / made.name)
 
-    outcomes = make_all(EXPERIMENTS.values(), request_for, data, say, write)
+    outcomes = make_all(EXPERIMENTS.values(), request_for, data, say, write, causes)
     failed = [outcome.experiment.name for outcome in outcomes if outcome.failed]
     absent = [outcome.experiment.name for outcome in outcomes if outcome.made is None and not outcome.failed]
     say(f"{len(outcomes)} tables in {time.perf_counter() - began_s:.0f} s; page: {folder / PAGE}")
@@ -204,8 +238,9 @@ def _make_all(
 
 def _write_page_of(folder: Path, out: Path) -> None:
     """The page of all tables, from those that earlier commands have printed."""
-    from stretto.experiments.all_tables import READ, page_of, read_all, write_page
+    from stretto.experiments.all_tables import read_all, write_page
     from stretto.experiments.published import EXPERIMENTS
+    from stretto.experiments.results_page import READ, page_of
     from stretto.model import InputError
 
     if out.suffix != ".md":
@@ -226,7 +261,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         show_json({"tables": [experiment.as_json() for experiment in EXPERIMENTS.values()]})
         return
-    header = ["name", "paper", "data", "simulations", "takes", "not whole, since"]
+    header = ["name", "paper", "data", "simulations", "takes", "not whole, since", "causes"]
     rows = [
         [
             experiment.name,
@@ -235,6 +270,7 @@ def _list(as_json: bool) -> None:
             str(experiment.simulations or "-"),
             experiment.takes or "-",
             experiment.not_whole or "-",
+            "yes" if experiment.causes else "-",
         ]
         for experiment in EXPERIMENTS.values()
     ]
@@ -277,6 +313,22 @@ def _print(made: "Reproduction") -> None:
         f", {made.tally.kept} of {made.tally.simulations} simulations from before" if made.tally.kept else ""
     )
     say(f"{made.wall_s:.0f} s{reused}")
+
+
+def _print_causes(causes: "Causes", as_json: bool) -> None:
+    from stretto.experiments.causes_page import met_by, rows_of
+    from stretto.experiments.published import experiment_of
+
+    if as_json:
+        show_json(causes.as_json())
+        return
+    header = ["switched", *(f"{figure.row}, {figure.metric}" for figure in causes.series.figures)]
+    show_table(
+        f"{causes.name}: {experiment_of(causes.name).paper}", header, list(rows_of(causes.series, False))
+    )
+    for line in (*met_by(causes.series), *causes.series.notes):
+        say(line)
+    say(f"{causes.took_s:.0f} s of a core")
 
 
 _SIGNS = {"": "", "at most": "<= ", "at least": ">= "}  # before a figure that is a limit

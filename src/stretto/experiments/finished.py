@@ -26,7 +26,7 @@ from stretto.traces.recipes import base_of
 from stretto.traces.synthetic import is_made
 
 PACKAGE = Path(__file__).parents[1]
-APART = ("cli", "report", "experiments")  # folders of the package on which no simulation depends,
+APART = ("cli", "report", "notebook", "experiments")  # folders of the package on which no simulation depends,
 BUT = tuple(f"experiments/{name}.py" for name in ("spec", "lenders", "packing", "finished"))  # but for these
 SOLVERS = ("numpy", "scipy", "highspy")  # another version may choose another of two equal optima
 SERIES = (".csv", ".csv.gz")  # endings of a demand that is called by its name
@@ -44,8 +44,11 @@ class Finished:
     folder: Path
     since_s: float = 0.0  # what was kept before this moment (seconds since 1970) is not taken
 
-    def take(self, spec: RunSpec) -> tuple[Result, float] | None:
-        """What a run gave and the seconds that it took, where it is kept; Damaged where it is unreadable."""
+    def take(self, spec: RunSpec) -> tuple[Result, float, float] | None:
+        """What a run gave, where it is kept, and the seconds that it and that a core took.
+
+        Damaged where it is unreadable.
+        """
         key = key_of(spec)
         path = None if key is None else self.folder / file_name(spec, key)
         if path is None or not path.is_file():
@@ -54,19 +57,21 @@ class Finished:
         try:
             same, kept_s = read["key"] == key, float(read["kept_s"])
             result, wall_s = read["result"], float(read["wall_s"])
+            processor_s = float(read["processor_s"])
         except (TypeError, KeyError, ValueError) as wrong:
             raise Damaged(f"{path}: {type(wrong).__name__}: {wrong}") from None
         if not same or not isinstance(result, Result):
             raise Damaged(f"{path}: not the run that its name says")
-        return (result, wall_s) if kept_s >= self.since_s else None
+        return (result, wall_s, processor_s) if kept_s >= self.since_s else None
 
-    def put(self, spec: RunSpec, key: str, result: Result, wall_s: float) -> None:
+    def put(self, spec: RunSpec, key: str, result: Result, wall_s: float, processor_s: float = 0.0) -> None:
         """Keep what a run gave under the key that it had before it ran.
 
         Raises OSError where the folder cannot be written, TypeError for a result that is more than values.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         about = {"run": spec.words, "stretto": __version__, "kept_s": time.time(), "wall_s": wall_s}
+        about["processor_s"] = processor_s
         handle, name = tempfile.mkstemp(suffix=PART, dir=self.folder)
         try:
             with os.fdopen(handle, "wb") as file:

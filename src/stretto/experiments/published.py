@@ -9,6 +9,7 @@ from stretto.experiments.ones import comparison as ones
 from stretto.experiments.reproduction import Experiment, Made, Request
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import figures, settings
+from stretto.experiments.unisched import causes as unisched_causes
 from stretto.experiments.unisched import comparison as unisched
 from stretto.experiments.unisched import estimator
 from stretto.experiments.unisched import parts as unisched_parts
@@ -82,7 +83,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             private=LYRA_TESTBED,
         ),
         lyra("lyra-fig14", "figures 14 and 15", scaling.figure14, 27),
-        Experiment("ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s"),
+        Experiment(
+            "ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s", causes=speeds.causes
+        ),
         Experiment("ones-fig3", "ONES (SC 2021), figure 3", "", batches.figure3, 0, "20 s"),
         Experiment("ones-fig13", "ONES (SC 2021), figures 13 and 14", "", batches.figure13, 0, "1 min"),
         Experiment("ones-fig6", "ONES (SC 2021), figure 6", "", progress.figure6, 0, "3 s"),
@@ -110,7 +113,15 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
         Experiment("unisched-fig1", "UniSched (TPDS 2024), figure 1", "", estimator.figure1, 0, "1 s"),
         Experiment("unisched-fig3", "UniSched (TPDS 2024), figure 3", "", estimator.figure3, 0, "1 min"),
-        Experiment("unisched-table3", "UniSched (TPDS 2024), table III", "", unisched.table3, 80, "25 min"),
+        Experiment(
+            "unisched-table3",
+            "UniSched (TPDS 2024), table III",
+            "",
+            unisched.table3,
+            80,
+            "25 min",
+            causes=unisched_causes.table3,
+        ),
         Experiment(
             "unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6, 84
         ),

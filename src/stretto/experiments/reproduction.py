@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.special import stdtrit
@@ -36,6 +36,9 @@ from stretto.experiments.sweep import run_each
 from stretto.model import InputError
 from stretto.sim.result import Result
 from stretto.traces.datasets import DATA_VARIABLE
+
+if TYPE_CHECKING:
+    from stretto.experiments.causes import Series
 
 OWNERS = {  # of each data set: where they publish it
     "sia": "github.com/siasosp23/artifacts (sia-simulator/workloads, and sia-simulator/traces as profiles)",
@@ -94,6 +97,7 @@ class Tally:
     simulations: int = 0
     kept: int = 0  # of these, those that ran for an earlier command
     simulated_s: float = 0.0  # that all of them took, one after the other
+    processor_s: float = 0.0  # that a core worked for them; less where other programs ran beside them
     # By policy: what it was shown of jobs and which settings were set for it, one pair for each way.
     shown: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
 
@@ -143,6 +147,7 @@ class Reproduction:
             "wall_s": self.wall_s,
             "simulations": self.tally.simulations,
             "simulated_s": self.tally.simulated_s,
+            "processor_s": self.tally.processor_s or None,
             "kept": self.tally.kept,
             "scale": self.scale,
             "made_on": self.made_on,
@@ -174,6 +179,7 @@ class Request:
         self.tally.simulations += len(all_done)
         self.tally.kept += sum(done.was_kept for done in all_done)
         self.tally.simulated_s += sum(done.wall_s for done in all_done)
+        self.tally.processor_s += sum(done.processor_s for done in all_done)
         return [done.result for done in all_done]
 
 
@@ -192,6 +198,7 @@ class Experiment:
     takes: str = ""  # about how long the whole table takes, as measured
     not_whole: str = ""  # why it cannot be made whole within half an hour on two cores
     private: str = ""  # data of the paper that were never published, for which made ones stand
+    causes: "Callable[[Request], Series] | None" = None  # switches assumptions one at a time (`causes`)
 
     def run(self, request: Request) -> Reproduction:
         """Make the table again."""
@@ -223,6 +230,7 @@ class Experiment:
             "takes": self.takes or None,
             "not_whole": self.not_whole or None,
             "private": self.private or None,
+            "causes": self.causes is not None,
         }
 
 

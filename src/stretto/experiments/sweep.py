@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -36,6 +36,7 @@ class Done:
 
     result: Result
     wall_s: float  # that it took, when it ran
+    processor_s: float = 0.0  # of these, those that a core worked for it; 0: not known
     was_kept: bool = False  # it ran for an earlier command
     remark: str = ""  # what its keeping has to say
 
@@ -110,7 +111,7 @@ def _taken(specs: Sequence[RunSpec], finished: Finished | None, say: Say | None)
 
 def _run(index: int, spec: RunSpec, tell: Tell, finished: Finished | None) -> Done:
     key = None if finished is None else key_of(spec)  # now: sources and traces may change while it runs
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     tell(index, 0, 0)
     try:
         result = run_spec(spec, lambda done, jobs: tell(index, done, jobs))
@@ -120,17 +121,18 @@ def _run(index: int, spec: RunSpec, tell: Tell, finished: Finished | None) -> Do
         raise RunFailed(f"{spec.words}: {failed}") from failed
     except Exception as surprise:
         raise RunFailed(f"{spec.words}: {_in_a_line(surprise)}") from surprise
-    wall_s = time.perf_counter() - began
-    remark = "" if finished is None or key is None else _keep(spec, key, result, wall_s, finished)
-    return Done(result, wall_s, remark=remark)
+    done = Done(result, time.perf_counter() - began, time.process_time() - worked)
+    if finished is None or key is None:
+        return done
+    return replace(done, remark=_keep(spec, key, done, finished))
 
 
-def _keep(spec: RunSpec, key: str, result: Result, wall_s: float, finished: Finished) -> str:
+def _keep(spec: RunSpec, key: str, done: Done, finished: Finished) -> str:
     """Put it to the others; a remark where that cannot be done, since the result is there all the same."""
     if key_of(spec) != key:
         return f"{spec.words}: not kept: the program or its input has changed meanwhile"
     try:
-        finished.put(spec, key, result, wall_s)
+        finished.put(spec, key, done.result, done.wall_s, done.processor_s)
     except OSError as wrong:
         return f"not kept in {finished.folder}: {wrong.strerror}"
     except TypeError as wrong:

@@ -7,7 +7,7 @@ from typing import Any
 from stretto.model import Cluster, InputError
 from stretto.model.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
-from stretto.traces.helios_made import HOURS, SAMPLE, SATURN, VENUS, helios
+from stretto.traces.helios_made import EVEN_SAMPLE, HOURS, SAMPLE, SATURN, SINGLE_SAMPLE, VENUS, helios
 from stretto.traces.lyra import lyra, percentiles, testbed
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
@@ -81,6 +81,16 @@ MADE: Mapping[str, MadeKind] = {
         helios("mix2", SAMPLE),
         Making(jobs=360, hours=8.0, arrivals="venus"),
         "rigid jobs of up to three hours and 15 GPUs, as UniSched (TPDS 2024) samples Venus for its testbed",
+    ),
+    "helios-testbed-even": MadeKind(
+        helios("mix2", EVEN_SAMPLE),
+        Making(jobs=360, hours=8.0, arrivals="venus"),
+        "the same with run times that are equally likely from 5 minutes to three hours",
+    ),
+    "helios-testbed-single": MadeKind(
+        helios("mix2", SINGLE_SAMPLE),
+        Making(jobs=360, hours=8.0, arrivals="venus"),
+        "the same with one GPU for each job",
     ),
     "demo": MadeKind(
         demonstration,

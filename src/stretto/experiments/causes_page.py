@@ -1,0 +1,72 @@
+"""A series of switched assumptions as Markdown and as rows of a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from stretto.experiments.causes import Causes, Figure, Series, Switched
+from stretto.experiments.markdown import duration, in_sentences, number, share, table
+from stretto.experiments.reproduction import Verdict
+
+SIGNS = {"": "", "at most": "≤ ", "at least": "≥ "}  # before a figure that is a limit
+
+
+def series_lines(causes: Causes) -> list[str]:
+    """What stands below a table on the page of all tables."""
+    series = causes.series
+    header = ("switched", *(f"{figure.row}, {figure.metric}" for figure in series.figures))
+    lines = [
+        "One assumption is switched at a time. In brackets is what came out over the paper's figure. It is "
+        "bold where the rule calls it reproduced.",
+        "",
+        *table(header, rows_of(series, marked=True)),
+        "",
+    ]
+    simulations = f", {causes.simulations} simulations" if causes.simulations else ""
+    of_code = f" by commit {causes.commit}" if causes.commit else ""
+    lines.append(
+        f"- Switched on {causes.made_on}{of_code}, {share(causes.scale)}{simulations}, in "
+        f"{duration(causes.took_s)}."
+    )
+    lines += [f"- {each}." for each in met_by(series)]
+    return lines + [f"- {in_sentences(note)}" for note in series.notes]
+
+
+def rows_of(series: Series, marked: bool) -> Iterator[list[str]]:
+    """The paper's figures, ours, and ours with each assumption switched. marked: as Markdown."""
+    yield ["*the paper*" if marked else "the paper", *(_published(figure) for figure in series.figures)]
+    for row in series.switched:
+        how = f"`{row.how}`" if marked and row.how else row.how
+        name = f"{row.what}: {how}" if row.how else row.what
+        yield [name, *(_figure(series, row, column, marked) for column in range(len(series.figures)))]
+
+
+def met_by(series: Series) -> list[str]:
+    """For each figure that the paper prints: by which switches it comes out."""
+    lines = []
+    for column, figure in enumerate(series.figures):
+        if figure.paper is None:
+            continue
+        met = [row.what for row in series.switched[1:] if series.verdict(row, column) is Verdict.REPRODUCED]
+        name = f"{figure.row}, {figure.metric}"
+        lines.append(
+            f"{name} is reproduced with {_listed(met)}" if met else f"{name}: no switch alone is enough"
+        )
+    return lines
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", or with ".join(f"*{word}*" for word in words)
+
+
+def _published(figure: Figure) -> str:
+    return "" if figure.paper is None else SIGNS[figure.bound] + number(figure.paper)
+
+
+def _figure(series: Series, row: Switched, column: int, marked: bool) -> str:
+    figure, value = series.figures[column], row.values[column]
+    if value.ours is None:
+        return ""
+    text = number(value.ours) + (f" ± {number(value.half)}" if value.half else "")
+    if figure.paper:
+        text += f" ({number(value.ours / figure.paper)})"
+    is_met = series.verdict(row, column) is Verdict.REPRODUCED
+    return f"**{text}**" if marked and is_met else text
