@@ -1,7 +1,7 @@
 """Jobs of a cluster in a steady state: what each asks for, how long it stays, and what it has shown by now.
 
-GPUs and durations are drawn as published about Philly (`traces/makers.py`). At some moment there are more long
-jobs than among all that are submitted. So the jobs that are there at first are drawn in proportion
+GPUs and durations are drawn as published about Philly (`traces/makers.py`). At some moment there are more
+long jobs than among all that are submitted. So the jobs that are there at first are drawn in proportion
 to their durations. Each has been there for a uniformly distributed part of its own. That is what a queue
 without waiting comes to. Jobs that arrive later are drawn as they are submitted.
 
