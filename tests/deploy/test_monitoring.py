@@ -64,6 +64,9 @@ def served(tmp_path: Path) -> Labels:
             await rig.backend.finish(f"{job}.1.0", 0)
             await rig.until(lambda: rig.service.state.ended)
             assert (await root.get("/api/v1/jobs/none")).status_code == 404
+            budget = {"gpu_hours": 1.0, "period": "day"}
+            assert (await root.put("/api/v1/budgets/b", json=budget)).status_code == 200
+            assert (await root.get("/api/v1/budgets")).status_code == 200  # they have been looked at
             text = (await root.get("/metrics")).text
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:

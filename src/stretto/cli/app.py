@@ -12,6 +12,7 @@ import typer
 from stretto import __version__
 from stretto.cli import (
     bench,
+    budgets,
     cluster,
     clusters,
     compare,
@@ -95,6 +96,7 @@ app.add_typer(reserve.app, name="reserve")
 app.add_typer(lenders.app, name="lenders")
 app.command()(usage.usage)
 app.add_typer(usage.prices, name="gpu-prices")
+app.add_typer(budgets.app, name="budgets")
 app.add_typer(shares.app, name="shares")
 app.command()(cluster.webhook_secrets)
 app.command()(forecast.whatif)

@@ -40,6 +40,9 @@ WORDS: Mapping[str, str] = {
     "QueueDeleted": "queue deleted",
     "PriorityClassSet": "priority class",
     "PriorityClassDeleted": "priority class deleted",
+    "BudgetSet": "budget",
+    "BudgetDeleted": "budget deleted",
+    "BudgetReached": "budget is at",
     "Reserved": "reservation",
     "Unreserved": "end of reservation",
     "Retired": "left memory",
@@ -148,6 +151,9 @@ def said_of(event: Mapping[str, Any]) -> str:
             return ""
         case "LenderSet":
             return f"{event['name']}: {_listed(event['nodes'])}"
+        case "BudgetReached":
+            level = event["level"] or "no level any more"
+            return f"{event['name']}: {level}, {event['used']:.2f} of {event['amount']:g} {event['unit']}"
         case "NodesHandedOver":
             return f"{_listed(event['nodes'])} to {event['to'] or 'training'}"
         case "Retired":

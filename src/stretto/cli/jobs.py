@@ -306,6 +306,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("progress", progress),
         *_speeds(job.get("speeds")),
         ("standing", job.get("standing", "")),
+        ("budgets", "; ".join(job.get("budgets", []))),
         *_outlook(job.get("outlook"), now),
         (
             "attempts",

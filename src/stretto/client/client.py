@@ -5,7 +5,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -389,6 +389,19 @@ class Client:
         path = f"/api/v1/gpu-prices/{_name(gpu_type)}"
         rows: list[dict[str, Any]] = self.ask("PUT", path, json=asked)["gpu_prices"]
         return rows
+
+    def budgets(self) -> list[dict[str, Any]]:
+        """Every budget that counts your jobs, with what is used of it in this period."""
+        rows: list[dict[str, Any]] = self.ask("GET", "/api/v1/budgets")["budgets"]
+        return rows
+
+    def set_budget(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Set a budget: gpu_hours or cost, period, zone, user, queue, warn, hold, running, notify."""
+        return self.ask("PUT", f"/api/v1/budgets/{_name(name)}", json=dict(asked))
+
+    def delete_budget(self, name: str) -> None:
+        """Let no job wait for a budget any more."""
+        self.ask("DELETE", f"/api/v1/budgets/{_name(name)}")
 
     def is_ready(self) -> bool:
         """Whether the service can take jobs now."""

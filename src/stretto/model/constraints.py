@@ -113,17 +113,22 @@ class Constraints:
     quotas_kept: bool = True  # nothing is lent that could not be taken back; parts have reservations, too
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are a part of another
     whole_workers: bool = False  # nothing is given that makes no whole worker on one node
+    going_on_until_s: Mapping[JobId, float] = field(default_factory=dict)  # jobs that do not grow until then
     fair_share: FairShare | None = None  # orders jobs of one priority; None: they come by submission
 
     @property
     def are_void(self) -> bool:
         """Whether nothing is ruled, priorities aside."""
-        return not (self.queues or self.sizes or self.reservations or self.profiles or self.others)
+        ruled = self.queues or self.sizes or self.reservations or self.profiles or self.others
+        return not (ruled or self.going_on_until_s)
 
     def at(self, now_s: float) -> "Constraints":
-        """The constraints as they stand a while later, when some reservations are over."""
+        """The constraints as they stand a while later, when some reservations and periods are over."""
         left = tuple(one for one in self.reservations if one.until_s > now_s)
-        return self if len(left) == len(self.reservations) else replace(self, reservations=left)
+        going_on = {job: until_s for job, until_s in self.going_on_until_s.items() if until_s > now_s}
+        if (len(left), len(going_on)) == (len(self.reservations), len(self.going_on_until_s)):
+            return self
+        return replace(self, reservations=left, going_on_until_s=going_on)
 
     def next_change_s(self, now_s: float) -> float:
         """When the clock alone makes a decision necessary; infinite where it never does."""
@@ -133,6 +138,7 @@ class Constraints:
             for at_s in (reservation.from_s - self.lead_s, reservation.from_s, reservation.until_s)
             if at_s > now_s
         ]
+        times += [until_s for until_s in self.going_on_until_s.values() if until_s > now_s]
         return min(times, default=inf)
 
     def permitted(self, job: str, gpus: int) -> int:

@@ -16,6 +16,7 @@ from stretto.model import InputError, PromisesDeadlines, Snapshot, Trigger
 from stretto.model.errors import KeyTaken
 from stretto.service import control_loop
 from stretto.service.autoscaling import WAITS, Autoscaler
+from stretto.service.budgets import BudgetWatch
 from stretto.service.eventlog.archive import Archive
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.clock_watch import ClockWatch
@@ -151,6 +152,7 @@ class Service:
         self.exchange = NodeExchange(
             self.log_writer, self.backend, self.reconciler, self.clock, self.leadership
         )
+        self.budgets = BudgetWatch(self.log_writer, self.clock, self.log_writer.store.ended)
         self.webhooks = Webhooks(self.log_writer, self.targets, secrets=self.secrets)
         self.reports = ReportSampler(self.log_writer, self.clock)
 
@@ -184,6 +186,7 @@ class Service:
                 group.create_task(self.autoscaler.run())
                 group.create_task(self.exchange.run())
                 group.create_task(run_feeds(self.lenders, self.log_writer, self.clock))
+                group.create_task(self.budgets.run())
                 group.create_task(self.webhooks.run())
                 group.create_task(self.reports.run())
 

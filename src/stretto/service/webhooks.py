@@ -308,7 +308,7 @@ class Webhooks:
                 break
             await asyncio.sleep(pause_s)
         if why:  # without the address, which may hold a secret
-            log.warning("job %s: its webhook cannot be delivered: %s", delivery.job, why)
+            log.warning("%s: its webhook cannot be delivered: %s", delivery.about, why)
         await self.log_writer.record(WebhookDone(delivery.job, delivery.id, why))
         self._taken.discard(delivery.id)
 

@@ -1,6 +1,7 @@
 """The verbs for nodes, queues, usage and tokens, and `top`."""
 
 import csv
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -260,3 +261,39 @@ def test_top_on_a_pipe_shows_nodes_and_jobs_once(
     table = verbs("top").table
     assert table[1][3] == "AAA·"
     assert table[3][:5] == ["A", job, "wide", "RUNNING", "3/3"]
+
+
+def test_budgets_are_set_listed_and_deleted(verbs: Stretto) -> None:
+    assert len(verbs("budgets").table) == 1  # the names of the columns
+    done = verbs("budgets", "set", "ada-month", "--user", "ada", "--gpu-hours", "500", "--hold", "1")
+    assert re.fullmatch(r"budget ada-month: \d+\.\d\d of 500 GPU-hours are used this month\n", done.out)
+    header, row = verbs("budgets").table
+    shown = dict(zip(header, row, strict=True))
+    assert (shown["for"], shown["of"], shown["level"]) == ("user ada", "500 GPU-hours a month", "-")
+    (listed,) = verbs("budgets", "--json").json["budgets"]
+    assert (listed["warn"], listed["hold"], listed["running"]) == (0.8, 1.0, "go-on")
+    for words, said in (
+        (("x",), "expected one of --gpu-hours and --cost"),
+        (("x", "--cost", "0"), "--cost 0: expected a number above 0, up to 1e12"),
+        (("x", "--cost", "1", "--warn", "80%"), "--warn 80%: expected a share above 0, like 0.8, or never"),
+        (("x", "--cost", "1", "--warn", "never"), "expected warn, hold or both, got neither"),
+        (("x", "--cost", "1", "--zone", "Mars"), "zone: expected a time zone like Europe/Berlin, got 'Mars'"),
+    ):
+        ran = verbs("budgets", "set", *words)
+        assert (ran.status, ran.err.count("\n")) == (2, 1), ran.err
+        assert said in ran.err
+    assert verbs("budgets", "delete", "ada-month").out == "budget ada-month: deleted\n"
+    assert verbs("budgets", "delete", "ada-month").status == 2
+
+
+def test_a_job_names_the_budget_that_warns(verbs: Stretto, service: OwnService) -> None:
+    job = verbs("submit", "--", "sleep", "600").out.strip()
+    with service.client() as client:
+        reaches(client, job, "RUNNING")
+        client.set_budget("tiny", {"gpu_hours": 1e-6, "period": "week", "warn": 0.5})
+        assert client.describe(job)["budgets"][0].startswith("budget tiny: 0.0")
+    (line,) = [line for line in verbs("describe", job).table if line[0] == "budgets"]
+    assert re.fullmatch(r"budget tiny: \d\.\d\d of 1e-06 GPU-hours are used this week; until .* UTC", line[1])
+    said = verbs("events").out
+    assert "budget is at\ttiny: warn, 0.0" in said
+    assert verbs("budgets", "delete", "tiny").status == 0

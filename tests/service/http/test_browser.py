@@ -103,6 +103,23 @@ def test_shares_and_usage_are_shown_by_queue_and_user(page: Any, running: Runnin
     assert fits(page)
 
 
+def test_budgets_are_shown_with_what_is_used_of_them(page: Any, running: Running) -> None:
+    page.goto("/people")
+    page.get_by_text("No budget has been set.").wait_for()
+    with running.client() as client:
+        client.set_budget("of-all", {"gpu_hours": 1e-6, "period": "month", "warn": 0.5, "hold": 1e1})
+        try:
+            row = page.locator("section[aria-labelledby=budgets] tbody tr")
+            row.get_by_text("holds its jobs").wait_for()
+            row.get_by_text("all jobs", exact=True).wait_for()
+            (shown,) = client.budgets()
+            row.locator(f"time[datetime='{shown['until']}']").wait_for()
+            assert fits(page)
+        finally:
+            client.delete_budget("of-all")
+    page.get_by_text("No budget has been set.").wait_for()
+
+
 def test_decisions_say_why_and_what_changed_and_lead_to_the_jobs(page: Any, running: Running) -> None:
     page.goto("/decisions")
     page.get_by_role("heading", name="Decisions").wait_for()

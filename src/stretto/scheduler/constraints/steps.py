@@ -100,6 +100,7 @@ def reclaim(visible: VisiblePart, on_hold: frozenset[str] = frozenset()) -> Deci
     context = DecisionContext(visible.snapshot, visible.fair_limits)
     bound_sizes(context)  # permitted sizes
     bound_profiles(context)  # profiling runs
+    bound_growth(context)  # budgets that are used up
     reserve(context)  # reservations
     limit_queues(context)  # quotas, and what may be borrowed
     limit_non_preemptible(context)
@@ -140,6 +141,15 @@ def bound_profiles(context: DecisionContext) -> None:
             allocation = context.placement.get(job.id)
             if allocation is not None and (allocation.kind, allocation.gpus) != (gpu_type, gpus):
                 context.release(job)
+
+
+def bound_growth(context: DecisionContext) -> None:
+    """Let jobs whose budget is used up keep what they hold, and get no more."""
+    for row, job in enumerate(context.jobs) if context.constraints.going_on_until_s else ():
+        held = context.placement.get(job.id)
+        if job.id in context.constraints.going_on_until_s and held is not None:
+            kept = max(held.gpus, job.min_gpus)  # its owner may want more by now than it holds
+            context.most[row] = min(int(context.most[row]), kept)
 
 
 def plan_of(context: DecisionContext, plans: Sequence[Plan]) -> Plan:

@@ -49,6 +49,7 @@ from stretto.service.scheduling.scheduler import check_types, scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.events import Configured
 from stretto.service.state.jobs import in_priority_class
+from stretto.service.state.on_hold import Hold, holds_at, until_s
 from stretto.service.state.records import Accounting, JobRecord
 from stretto.service.state.relations import NOTHING_PAST, Named, outcomes_of, resolved
 from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_duration
@@ -140,8 +141,9 @@ def fork_of(
             records.append(record)
     if more is not None:
         records.append(_not_submitted(*more, state, cluster, now_s, past))
+    holds = holds_at(state, now_s)
     members = [
-        _member(record, row, state, now_s)
+        _member(record, row, state, now_s, None if holds is None else holds(record))
         for record, row in zip(records, _speeds(records, state, cluster, now_s), strict=True)
     ]
     if away:
@@ -210,8 +212,11 @@ def larger(cluster: Cluster, types: Mapping[str, GpuType], extra: Sequence[Extra
     return Cluster(cluster.name, tuple(types_by_name.values()), tuple(nodes))
 
 
-def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: float) -> ForkedJob:
+def _member(
+    record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: float, hold: Hold | None
+) -> ForkedJob:
     remaining, allocation = remaining_of(record, now_s), state.wanted(record.id)
+    held_until_s = 0.0 if hold is None or allocation is not None else until_s(state, hold[1])
     job = record.job
     if job.checkpoints is None and (record.uses_sdk or record.spec.elastic is not None):
         job = replace(job, checkpoints=True)
@@ -240,7 +245,7 @@ def _member(record: JobRecord, speeds: MeasuredSpeeds, state: State, now_s: floa
         whole_s=max(stated_duration(record)[0], remaining.left_s),
         speeds=speeds,
         held=allocation,
-        from_s=max(record.not_before_s, record.job.submitted_s),
+        from_s=max(record.not_before_s, record.job.submitted_s, held_until_s),
         after=after,
     )
 

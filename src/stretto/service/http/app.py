@@ -15,6 +15,7 @@ from stretto.service.http.openapi import describe
 from stretto.service.http.problems import Json
 from stretto.service.http.rate_limits import Limits, RateLimiter, Together
 from stretto.service.http.routes import (
+    budgets,
     dashboard,
     decisions,
     forecast,
@@ -88,6 +89,7 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
             lenders,
             shares,
             usage,
+            budgets,
             webhooks,
             tokens,
         ),

@@ -1,4 +1,4 @@
-"""Figures for Prometheus. Labels are bounded: types, kinds, routes, lenders; no jobs, users or nodes."""
+"""Figures for Prometheus. Labels are bounded: types, routes, lenders, budgets; no jobs, users or nodes."""
 
 import time
 from collections import Counter as Count
@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from stretto.service.http.connections import Connections
 from stretto.service.service import Service
 from stretto.service.state import events as happened
+from stretto.service.state.budgets import Level
 from stretto.service.state.events import Event
 from stretto.service.state.lenders import nodes_of_lenders
 from stretto.service.state.records import NodeRecord
@@ -157,6 +158,7 @@ class Now(Collector):
         yield nodes
         yield requested(self.service)
         yield from lending(state, self.service.clock.now_s())
+        yield from budgets(self.service)
 
 
 def requested(service: Service) -> GaugeMetricFamily:
@@ -211,6 +213,23 @@ def lending(state: State, now_s: float) -> Iterable[GaugeMetricFamily | CounterM
         waits.add_metric([name], lender.waits)
         missed.add_metric([name], lender.waits_missed)
     yield from (nodes, waits_s, longest_s, late, waits, missed)
+
+
+def budgets(service: Service) -> Iterable[GaugeMetricFamily]:
+    """Gauges of each budget, some seconds old at most; nothing where there is none."""
+    if not service.budgets.latest:
+        return
+    used = GaugeMetricFamily(
+        "stretto_budget_used_ratio", "Share of a budget that is used in its period.", labels=["budget"]
+    )
+    level = GaugeMetricFamily(
+        "stretto_budget_level", "1 while a budget is at this level.", labels=["budget", "level"]
+    )
+    for name, standing in sorted(service.budgets.latest.items()):
+        used.add_metric([name], standing.share)
+        for each in (Level.WARN, Level.HOLD):
+            level.add_metric([name, each.value], float(standing.level is each))
+    yield from (used, level)
 
 
 class Lines(Collector):

@@ -95,6 +95,21 @@ class GpuPriceAsked(Asking):
     zone: Annotated[str, Field(max_length=64)] = "UTC"  # of a start that does not say its own
 
 
+class BudgetAsked(Asking):
+    """So much for some jobs in each period: GPU-hours, or what they cost."""
+
+    gpu_hours: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
+    cost: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None  # one of the two
+    period: Literal["day", "week", "month"]
+    zone: Annotated[str, Field(max_length=64)] = "UTC"  # in which periods begin
+    user: Annotated[str, Field(pattern=USER_NAME)] | Literal[""] = ""  # "": of all users
+    queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,63}$")] = ""  # with those in it; "": of all
+    warn: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] | None = 0.8  # share; null: never
+    hold: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] | None = None  # likewise
+    running: Literal["go-on", "stop"] = "go-on"  # jobs that run when it holds
+    notify: Annotated[list[Annotated[str, Field(max_length=2048)]], Field(max_length=16)] = []
+
+
 class ReservationAsked(Asking):
     """GPUs that are to be kept: a number of a type, or all of some nodes. Times are Unix times."""
 
@@ -180,6 +195,7 @@ class Described(JobStatus):
     speeds: JobSpeeds | None  # None: it has ended, or no node has been seen
     outlook: Outlook | None  # None: the policy says nothing of it
     standing: str  # among the others, in words of the policy; "": it says nothing
+    budgets: list[str]  # that warn, or hold it, in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,6 +383,33 @@ class GpuPrices(Shown):
     """Every price, also those of earlier and later times."""
 
     gpu_prices: list[GpuPrice]
+
+
+class Budget(Shown):
+    """A budget, and how it stands in its present period."""
+
+    name: str
+    user: str  # "": of all users
+    queue: str  # with those in it; "": of all queues
+    unit: Literal["gpu_hours", "cost"]
+    amount: float
+    period: str  # day, week or month
+    zone: str
+    warn: float | None  # share of the amount; null: never
+    hold: float | None
+    running: Literal["go-on", "stop"]
+    used: float  # so far in this period
+    share: float  # of the amount
+    level: str  # warn, hold; "": neither
+    from_: str = Field(alias="from")
+    until: str  # when the next period begins
+    waiting: int  # jobs that wait for it
+
+
+class Budgets(Shown):
+    """Every budget; for users, those that count jobs of theirs."""
+
+    budgets: list[Budget]
 
 
 class ShareRow(Shown):

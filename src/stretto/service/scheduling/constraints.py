@@ -1,10 +1,11 @@
-"""The constraints that a state stands for: its queues, reservations, permitted sizes, and nodes of others."""
+"""The constraints that a state stands for: queues, reservations, sizes, budgets, and nodes of others."""
 
 from math import inf
 
-from stretto.model import Constraints
+from stretto.model import Constraints, JobId
 from stretto.model.constraints import LEAD_S
 from stretto.model.queue import parents_of, with_quotas
+from stretto.service.state.on_hold import holds_at, until_s
 from stretto.service.state.shares import fair_share_of
 from stretto.service.state.state import State
 
@@ -23,26 +24,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
     whole = state.configured.workers == "whole"
     act = state.configured.priorities == "preempt"
     fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
-    if not reservations:
-        return Constraints(
-            queues,
-            sizes,
-            staying=staying,
-            others=others,
-            priorities_act=act,
-            quotas_kept=quotas_kept,
-            parents=parents,
-            whole_workers=whole,
-            fair_share=fair,
-        )
-    lasting_s: dict[str, float] = {}
-    grace_s = 0.0
-    for record in state.open_jobs():
-        if record.accounting.held_gpus:
-            grace_s = max(grace_s, record.spec.grace_period_s)
-        if not record.job.preemptible:
-            whole_s = record.spec.expected_time_s or record.spec.max_time_s
-            lasting_s[record.id] = whole_s if whole_s else inf
+    lasting_s, grace_s = _of_reservations(state) if reservations else ({}, 0.0)
     return Constraints(
         queues,
         sizes,
@@ -55,8 +37,30 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         quotas_kept=quotas_kept,
         parents=parents,
         whole_workers=whole,
+        going_on_until_s=_going_on(state, now_s),
         fair_share=fair,
     )
+
+
+def _of_reservations(state: State) -> tuple[dict[str, float], float]:
+    """How long jobs run that cannot be moved, and the longest grace period of those that hold GPUs."""
+    lasting_s: dict[str, float] = {}
+    grace_s = 0.0
+    for record in state.open_jobs():
+        if record.accounting.held_gpus:
+            grace_s = max(grace_s, record.spec.grace_period_s)
+        if not record.job.preemptible:
+            whole_s = record.spec.expected_time_s or record.spec.max_time_s
+            lasting_s[record.id] = whole_s if whole_s else inf
+    return lasting_s, grace_s
+
+
+def _going_on(state: State, now_s: float) -> dict[JobId, float]:
+    """Jobs that hold GPUs while a budget of theirs is used up, and until when it is."""
+    if (hold_of := holds_at(state, now_s)) is None:
+        return {}
+    holds = ((name, hold_of(state.jobs[name])) for name in state.placement or ())
+    return {name: until_s(state, hold[1]) for name, hold in holds if hold is not None}
 
 
 def capacity_of(state: State) -> int:

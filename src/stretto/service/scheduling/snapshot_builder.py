@@ -46,6 +46,7 @@ from stretto.service.scheduling.estimates import (
     switches_in_place,
     work_left,
 )
+from stretto.service.state.on_hold import holds_at, next_end_s
 from stretto.service.state.records import JobRecord
 from stretto.service.state.remaining import stated_duration
 from stretto.service.state.state import State
@@ -116,6 +117,9 @@ class JobColumns:
         may: BoolArray = column["is_open"][rows] & ~column["is_shut"][rows]
         may &= (column["held_gpus"][rows] > 0) | (column["not_before_s"][rows] <= now_s)
         may[[self.row_of[job] for job in state.staying() if job in self.row_of]] = False
+        if (hold_of := holds_at(state, now_s)) is not None:
+            waits = np.flatnonzero(may & (column["held_gpus"][rows] == 0))
+            may[waits] = [hold_of(record) is None for record in column["record"][waits]]
         for row in np.flatnonzero(may & column["depends"][rows]).tolist():
             may[row] = why_not_yet(state, column["record"][row], now_s) is Reason.NONE
         return np.flatnonzero(may)
@@ -387,4 +391,4 @@ class SnapshotBuilder:
         if state.cluster is None:
             return float("inf")
         self._figures.follow(state)
-        return self._figures.next_change_s(now_s)
+        return min(self._figures.next_change_s(now_s), next_end_s(state, now_s))

@@ -308,6 +308,47 @@ class GpuPriceSet(Event):
 
 
 @dataclass(frozen=True)
+class BudgetSet(Event):
+    """Some jobs have a budget from now on; another one under the name is replaced."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+    unit: str  # gpu_hours or cost
+    amount: float
+    period: str  # day, week, month
+    zone: str = "UTC"
+    user: str = ""  # whose; "": of all users
+    queue: str = ""  # with those in it; "": of all queues
+    warn: float = 0.0  # share of the amount; 0: never
+    hold: float = 0.0  # likewise
+    stops: bool = False  # jobs that run, when it holds
+    notify: tuple[str, ...] = ()
+    set_by: str = ""
+
+
+@dataclass(frozen=True)
+class BudgetDeleted(Event):
+    """There is no such budget any more, and no job waits for it."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+
+
+@dataclass(frozen=True)
+class BudgetReached(Event):
+    """So much of a budget is used in a period that it is at another level. Times are Unix microseconds."""
+
+    subject: ClassVar[str] = "name"
+    name: str
+    level: str  # warn, hold; "": at none any more
+    used: float
+    amount: float
+    unit: str
+    from_us: int
+    until_us: int
+
+
+@dataclass(frozen=True)
 class Reserved(Event):
     """GPUs are kept for a user or a queue from a time to a time; another one under the name is replaced."""
 

@@ -10,6 +10,7 @@ WORDS: Mapping[str, str] = {
     "DEPENDENCY": "another job comes first",
     "DEPENDENCY_FAILED": "a job that had to come first ended in the wrong way",
     "ARRAY_LIMIT": "as many of its array run as may",
+    "BUDGET": "a budget is used up",
     "QUOTA": "its queue holds as many GPUs as it may",
     "EXCEEDS_QUOTA": "asks for more GPUs than its queue may ever hold",
     "MAY_NOT_BORROW": "may not borrow, since it cannot be preempted",

@@ -8,8 +8,11 @@ from itertools import takewhile
 from typing import Any
 
 from stretto.jobfile.parts import WebhookEvent
+from stretto.service.state.budgets import Budget
+from stretto.service.state.events import BudgetReached
 from stretto.service.state.job_events import AttemptClosed, Ended, Event, WorkersRan
 from stretto.service.state.records import JobRecord
+from stretto.service.state.usage import US_PER_S
 
 MOST_PENDING = 1_000  # of one owner; chosen: some hundred kB
 
@@ -28,11 +31,16 @@ class Delivery:
     """One request that is to be made, by an id that stays the same when it is made again."""
 
     id: str
-    job: str
+    job: str  # "": it is about a budget
     owner: str
     url: str
     body: Mapping[str, Any]
     unix_s: float
+
+    @property
+    def about(self) -> str:
+        """What it tells of, in words."""
+        return f"job {self.job}" if self.job else f"budget {self.body.get('budget', '')}"
 
 
 @dataclass
@@ -50,15 +58,23 @@ class Outbox:
         if isinstance(event, Ended):
             self._take_back(record, unix_s)
         for place, webhook in enumerate(record.spec.notify):
-            if moment not in webhook.on:
-                continue
-            if self.pending[record.user] >= MOST_PENDING:
-                log.warning("too many webhooks of %s wait: none is sent for job %s", record.user, record.id)
-                return
-            body = body_of(record, moment, unix_s)
-            name = f"{prefix}.{place}"
-            self.deliveries[name] = Delivery(name, record.id, record.user, webhook.url, body, unix_s)
-            self.pending[record.user] += 1
+            if moment in webhook.on:
+                body = body_of(record, moment, unix_s)
+                name = f"{prefix}.{place}"
+                self._add(Delivery(name, record.id, record.user, webhook.url, body, unix_s))
+
+    def note_budget(self, event: BudgetReached, budget: Budget, prefix: str, unix_s: float) -> None:
+        """Add what is told of a budget that has come to a level."""
+        body = budget_body_of(event, budget, unix_s)
+        for place, url in enumerate(budget.notify):
+            self._add(Delivery(f"{prefix}.{place}", "", budget.set_by, url, body, unix_s))
+
+    def _add(self, delivery: Delivery) -> None:
+        if self.pending[delivery.owner] >= MOST_PENDING:
+            log.warning("too many webhooks of %s wait: none is sent for %s", delivery.owner, delivery.about)
+            return
+        self.deliveries[delivery.id] = delivery
+        self.pending[delivery.owner] += 1
 
     def _take_back(self, record: JobRecord, unix_s: float) -> None:
         """What closed the last attempt has ended the job, too: it was not preempted.
@@ -89,6 +105,22 @@ def moment_of(event: Event, record: JobRecord) -> WebhookEvent | None:
         case Ended():
             return ENDS.get(event.state)
     return None
+
+
+def budget_body_of(event: BudgetReached, budget: Budget, unix_s: float) -> dict[str, Any]:
+    """What is told of a budget. Times are Unix times."""
+    return {
+        "moment": f"budget_{event.level}",
+        "budget": budget.name,
+        "user": budget.user,
+        "queue": budget.queue,
+        "used": event.used,
+        "amount": budget.amount,
+        "unit": budget.unit.value,
+        "from_s": event.from_us / US_PER_S,
+        "until_s": event.until_us / US_PER_S,
+        "unix_s": unix_s,
+    }
 
 
 def body_of(record: JobRecord, moment: WebhookEvent, unix_s: float) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from stretto.model import (
 )
 from stretto.scheduler.check import still_apply
 from stretto.service.state import events as happened
+from stretto.service.state.budget_events import budget_deleted, budget_reached, budget_set
 from stretto.service.state.events import Event, body_of, subject_of
 from stretto.service.state.jobs import (
     array_submitted,
@@ -46,6 +47,7 @@ from stretto.service.state.lenders import (
     settle,
 )
 from stretto.service.state.nodes import node_cordoned, node_dead, node_lost, node_seen, types_seen
+from stretto.service.state.on_hold import holds_at
 from stretto.service.state.records import JobRecord, Preempted, Token
 from stretto.service.state.state import Skipped, State
 from stretto.service.state.usage import Cause, CauseKind
@@ -245,6 +247,7 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     if event.loans:  # first what was settled with lenders: the plan builds on what is left
         _settled(state, event, now_s)
     usable = state.usable()
+    hold_of = holds_at(state, now_s)
 
     def why_stale(action: Action) -> str:
         if (record := state.open_job(action.job)) is None:
@@ -255,6 +258,8 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
             return "its GPUs have changed since"
         if action.after is not None and not usable[list(action.after.nodes)].all():
             return "a node has gone"
+        if action.before is None and hold_of is not None and hold_of(record) is not None:
+            return "its budget is used up"
         return ""
 
     dropped: set[str] = set()
@@ -412,6 +417,9 @@ _CHANGES: Mapping[type[Event], Callable[[State, Any, float], None]] = {
     happened.PriorityClassDeleted: _priority_class_deleted,
     happened.UserSharesSet: _user_shares_set,
     happened.GpuPriceSet: _gpu_price_set,
+    happened.BudgetSet: budget_set,
+    happened.BudgetDeleted: budget_deleted,
+    happened.BudgetReached: budget_reached,
     happened.WebhookDone: _webhook_done,
     happened.Reserved: reserved,
     happened.Unreserved: unreserved,

@@ -25,6 +25,7 @@ from stretto.model import (
     rate_of,
 )
 from stretto.service.state import events as happened
+from stretto.service.state.budgets import Budget, Budgets
 from stretto.service.state.calendar import Calendar
 from stretto.service.state.gpu_prices import GpuPrices
 from stretto.service.state.lender_records import LenderRecord
@@ -104,6 +105,7 @@ class State:
     user_shares: dict[str, float] = field(default_factory=dict)  # of those who have not 1
     outbox: Outbox = field(default_factory=Outbox)  # webhooks that are to be delivered
     gpu_prices: GpuPrices = field(default_factory=GpuPrices)
+    budgets: Budgets = field(default_factory=Budgets)
     tokens: dict[str, Token] = field(default_factory=dict)  # by digest
     wake_s: float | None = None  # when the policy that decided last wants to be asked again
     prices: tuple[float, ...] | None = None
@@ -230,8 +232,17 @@ class State:
     def tell(self, event: happened.Event, record: JobRecord) -> None:
         """An event of a job was folded: its owner may want to be told."""
         if self.configured.webhooks == "kept":
-            prefix = f"{self.incarnation}-{self.seq}" if self.incarnation else str(self.seq)
-            self.outbox.note(event, record, prefix, self.unix_s + self.at_s)
+            self.outbox.note(event, record, self._prefix, self.unix_s + self.at_s)
+
+    def tell_of_budget(self, event: happened.BudgetReached, budget: Budget) -> None:
+        """A budget has come to a level: those that it names are to be told."""
+        if self.configured.webhooks == "kept":
+            self.outbox.note_budget(event, budget, self._prefix, self.unix_s + self.at_s)
+
+    @property
+    def _prefix(self) -> str:
+        """Of ids of webhooks, by the place of the last event in the log."""
+        return f"{self.incarnation}-{self.seq}" if self.incarnation else str(self.seq)
 
     def tried(self, record: JobRecord) -> None:
         """A job has started, or never will."""

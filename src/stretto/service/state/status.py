@@ -9,6 +9,7 @@ from typing import Any
 
 from stretto.jobfile import After
 from stretto.model import Allocation, BoolArray, Plan, Snapshot, Why, gpus_by_type
+from stretto.service.state.on_hold import hold_of
 from stretto.service.state.records import JobRecord, WorkerPhase
 from stretto.service.state.relations import known_outcome
 from stretto.service.state.remaining import Basis, remaining_of, share_done
@@ -25,6 +26,7 @@ class Reason(StrEnum):
     DEPENDENCY = "DEPENDENCY"  # another job comes first
     NEVER = "DEPENDENCY_FAILED"  # another job came first, and ended in the wrong way
     ARRAY_LIMIT = "ARRAY_LIMIT"  # as many of its array run as may
+    BUDGET = "BUDGET"  # a budget is used up until its next period
     QUOTA = "QUOTA"  # its queue holds as many GPUs as it may
 
 
@@ -39,6 +41,8 @@ def why_not_yet(state: State, record: JobRecord, now_s: float) -> Reason:
     if record.not_before_s > now_s:
         return Reason.NOT_BEFORE
     first = dependencies(state, record)
+    if first is Reason.NONE and hold_of(state, record, now_s) is not None:
+        return Reason.BUDGET
     if first is not Reason.NONE or record.max_parallel is None:
         return first
 
@@ -221,7 +225,7 @@ def reason_of(
         return record.reason, record.why
     first = why_not_yet(state, record, now_s)
     if first is not Reason.NONE:
-        return first.value, _evidence(record, first, now_s)
+        return first.value, _evidence(state, record, first, now_s)
     if plan is not None and snapshot is not None:
         row = rows.get(record.job.id) if rows is not None else _row(snapshot, record)
         if row is not None:
@@ -269,7 +273,10 @@ def _closed_nodes(state: State, kinds: BoolArray) -> str:
     )
 
 
-def _evidence(record: JobRecord, reason: Reason, now_s: float) -> str:
+def _evidence(state: State, record: JobRecord, reason: Reason, now_s: float) -> str:
+    if reason is Reason.BUDGET and (hold := hold_of(state, record, now_s)) is not None:
+        budget, reached = hold
+        return f"{budget.words(reached.used)}; until {budget.until_in_words(reached.until_us)}"
     if reason is Reason.NOT_BEFORE:
         wait = f"{max(record.not_before_s - now_s, 0.0):.0f} s from now"
         return f"{record.why}; tried again {wait}" if record.why else wait

@@ -100,6 +100,7 @@ class JobUsage:
     cause: Cause | None = None  # of its last stop; None: it has not been stopped
     changed_by: Cause = NO_CAUSE  # who last changed what it holds
     lost_s: float = 0.0  # of training, in switches in place
+    version: int = 0  # another one whenever a spell has changed
 
     def hold(self, held: Mapping[str, int], queue: str, now_s: float, unix_s: float) -> None:
         """From now on the job holds so many GPUs of each type, for a queue."""
@@ -108,6 +109,7 @@ class JobUsage:
 
     def note(self, now_s: float, unix_s: float) -> None:
         """Add what has been held until now."""
+        self.version += 1
         for spell in self.open_spells(now_s):
             _add(self.unsaved if self.trains else self.spells, spell)
         self.since_s, self.since_us = now_s, _us(unix_s + now_s)
@@ -133,12 +135,14 @@ class JobUsage:
 
     def settle(self, use: Use, cause: Cause = NO_CAUSE) -> None:
         """What became of the training that was not saved: it is useful, or lost."""
+        self.version += 1
         for spell in self.unsaved:
             _add(self.spells, replace(spell, use=use, cause=cause))
         self.unsaved = []
 
     def lose(self, seconds: float, cause: Cause) -> None:
         """The newest training was lost for so long, although the attempt goes on."""
+        self.version += 1
         left_us = 0 if isnan(seconds) else _us(max(seconds, 0.0))
         while left_us > 0 and self.unsaved:
             newest = self.unsaved[-1]

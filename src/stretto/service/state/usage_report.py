@@ -4,16 +4,16 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from stretto.model import InputError
+from stretto.service.state.periods import PERIODS, starts, unix_us
 from stretto.service.state.state import State
 from stretto.service.state.usage import QUARTER_US, US_PER_S, CauseKind, Spell, Use
 
 ACCOUNTS = ("user", "queue", "type", "job")
-PERIODS = ("day", "week", "month")
 DIMENSIONS = (*ACCOUNTS, *PERIODS)
 US_PER_HOUR = 3600 * US_PER_S
 MOST_PERIODS = 4_000  # of one answer; chosen: ten years of days
@@ -126,8 +126,8 @@ class Report:
         start_us = first_us if question.from_us is None else question.from_us
         until_us = self.now_us if question.until_us is None else question.until_us
         if question.period:
-            for begins in _starts(question.period, question.zone, start_us, until_us):
-                self._starts_us.append(round(begins.timestamp()) * US_PER_S)
+            for begins in starts(question.period, question.zone, start_us, until_us):
+                self._starts_us.append(unix_us(begins))
                 self._labels.append(begins.strftime("%Y-%m" if question.period == "month" else "%Y-%m-%d"))
                 if len(self._labels) > MOST_PERIODS:
                     raise InputError(f"from: expected at most {MOST_PERIODS} of each {question.period}")
@@ -136,7 +136,7 @@ class Report:
 
     def add(self, holding: Holding) -> None:
         """Add one. Raises InputError where the answer becomes too long."""
-        for spell in _cut(holding.spell, self._edges_us):
+        for spell in parts_of(holding.spell, self._edges_us):
             if self._is_asked(spell):
                 self._add(holding, spell)
         if holding.gpus_now and self._is_asked_at(self.now_us) and self.shows(holding.user):
@@ -157,11 +157,7 @@ class Report:
             row.jobs.add(holding.job)
             row.held_us += spell.gpu_us
             row.by_use_us[spell.use] += spell.gpu_us
-        cause = spell.cause
-        job, user, queue = holding.job, holding.user, spell.queue
-        if spell.use is Use.LOST and cause.kind is not CauseKind.OWNER:
-            job = cause.name if cause.kind is CauseKind.JOB else ""
-            user, queue = cause.user, cause.queue
+        job, user, queue = charged_to(holding.job, holding.user, spell)
         if not self.shows(user):
             return
         charged = self._row(job, user, spell, spell.from_us, queue)
@@ -195,8 +191,16 @@ class Report:
         ]
 
 
-def _cut(spell: Spell, edges_us: Sequence[int]) -> Iterator[Spell]:
-    """The parts of a spell between these times."""
+def charged_to(job: str, user: str, spell: Spell) -> tuple[str, str, str]:
+    """The job, user and queue that some GPU time of a job is charged to: for lost time, its cause."""
+    cause = spell.cause
+    if spell.use is not Use.LOST or cause.kind is CauseKind.OWNER:
+        return job, user, spell.queue
+    return cause.name if cause.kind is CauseKind.JOB else "", cause.user, cause.queue
+
+
+def parts_of(spell: Spell, edges_us: Sequence[int]) -> Iterator[Spell]:
+    """The parts of a spell between these times, which are at quarters of an hour and in order."""
     if not spell.is_in_one_quarter:
         for at_us in edges_us[bisect_right(edges_us, spell.from_us) :]:
             if at_us >= spell.until_us:
@@ -204,21 +208,6 @@ def _cut(spell: Spell, edges_us: Sequence[int]) -> Iterator[Spell]:
             before, spell = spell.cut(at_us)
             yield before
     yield spell
-
-
-def _starts(period: str, zone: ZoneInfo, from_us: int, until_us: int) -> Iterator[datetime]:
-    """Beginnings of periods, from the one in which a time lies on, up to another time."""
-    day = datetime.fromtimestamp(from_us / US_PER_S, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    if period == "week":
-        day -= timedelta(days=day.weekday())
-    elif period == "month":
-        day = day.replace(day=1)
-    while day.timestamp() * US_PER_S <= max(until_us, from_us):
-        yield day
-        if period == "month":
-            day = (day + timedelta(days=32)).replace(day=1)
-        else:
-            day += timedelta(days=7 if period == "week" else 1)
 
 
 def first_us_of(holdings: Iterable[Holding], otherwise_us: int) -> int:

@@ -17,6 +17,7 @@ from stretto.service.http.auth import Asked, Caller, Role, Who, require
 from stretto.service.http.commit import durably
 from stretto.service.http.pool_calls import read_job_file
 from stretto.service.http.problems import Json, Problem, not_found
+from stretto.service.http.routes.budgets import budgets_in_words
 from stretto.service.http.sse import STREAM, After, LastId, happening, start_of, streamed
 from stretto.service.scheduling.estimates import worker_gpus_of
 from stretto.service.scheduling.job_speeds import speeds_of
@@ -222,7 +223,8 @@ async def described(job: str, service: Asked, caller: Who) -> Response:
         {} if cluster is None else dict(zip(cluster.type_names, worker_gpus_of(record, cluster), strict=True))
     )
     sizes = {gpu_type: gpus for gpu_type, gpus in by_type.items() if not allowed or gpu_type in allowed}
-    rest = {"speeds": table, "outlook": outlook, "standing": standing}
+    budgets = budgets_in_words(service, record)
+    rest = {"speeds": table, "outlook": outlook, "standing": standing, "budgets": budgets}
     return Json({**shown, "gpus_per_worker": sizes, **rest})
 
 
