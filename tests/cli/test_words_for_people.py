@@ -7,6 +7,7 @@ import pytest
 from tests.cli.ran import Stretto
 
 from stretto import __version__
+from stretto.cli.cluster import table_of_nodes
 from stretto.cli.events import WORDS, aligned, cells_of, said_of, what_of
 from stretto.cli.jobs import nothing_listed
 from stretto.cli.printing import (
@@ -196,3 +197,14 @@ def test_shares_stand_below_their_queue_on_a_terminal_and_as_paths_on_a_pipe(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert place_of(ada) == "    ada"
     assert place_of({"name": "", "queues": []}) == "(nobody)"
+
+
+def test_where_nodes_are_in_the_network_is_a_column_if_it_is_known_of_any() -> None:
+    node = {"name": "n0", "gpu_type": "h100", "gpus": 8, "free": 8, "others": 0, "up": True, "jobs": {}}
+    node |= {"lender": "", "on_loan": False, "drained": False, "closed": False, "why": ""}
+    plain = {**node, "zone": "", "rack": "", "nvlink_domain": ""}
+    assert "place" not in table_of_nodes([plain])[0]
+    there = {**node, "name": "n1", "zone": "a", "rack": "r7", "nvlink_domain": "7f3c.1"}
+    header, rows = table_of_nodes([plain, there])
+    assert header[-1] == "place"
+    assert [row[-1] for row in rows] == ["-", "zone a, rack r7, nvlink 7f3c.1"]

@@ -140,6 +140,9 @@ class NodeState:
     comes: bool = (
         False  # the cluster starts it, or another in its place, when it is asked for; else it is dead
     )
+    zone: str = ""  # where it is in the network, as its cluster names that; "" = unknown
+    rack: str = ""
+    nvlink_domain: str = ""  # nodes of the same one reach each other's GPUs by NVLink
 
 
 @dataclass(frozen=True, slots=True)

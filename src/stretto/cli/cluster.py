@@ -1,6 +1,7 @@
 """The verbs for what jobs run on and which users may run them: nodes, queues, token."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -32,8 +33,23 @@ def list_nodes(url: Url = "", token: Token = "", as_json: options.Json = False) 
     if as_json:
         show_json({"nodes": listed})
         return
+    show_table("", *table_of_nodes(listed), none="no node has shown itself yet")
+
+
+def table_of_nodes(listed: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows; where nodes are in the network has a column if that is known of any."""
     header = ["node", "type", "gpus", "free", "state", "jobs", "why"]
-    show_table("", header, [_node_row(node) for node in listed], none="no node has shown itself yet")
+    rows = [_node_row(node) for node in listed]
+    places = [_place_of(node) for node in listed]
+    if not any(places):
+        return header, rows
+    return [*header, "place"], [[*row, place or "-"] for row, place in zip(rows, places, strict=True)]
+
+
+def _place_of(node: dict[str, Any]) -> str:
+    """Zone, rack and NVLink domain of a node, as far as its cluster says them."""
+    named = (("zone", "zone"), ("rack", "rack"), ("nvlink", "nvlink_domain"))
+    return ", ".join(f"{word} {node[key]}" for word, key in named if node.get(key))
 
 
 def _node_row(node: dict[str, Any]) -> list[str]:

@@ -74,6 +74,7 @@ def test_quantities_are_read_as_the_api_writes_them(text: str, value: float) -> 
         ("NVIDIA-L40S", "l40s"),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100-1g.5gb"),
         ("NVIDIA-A10-SHARED", "a10"),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "a100-1g.5gb"),
         ("AMD_Instinct_MI300X_OAM", "mi300x"),
         ("NVIDIA-GeForce-RTX-2080-Ti", "rtx2080ti"),
         ("something-new", "something-new"),
@@ -105,23 +106,99 @@ def test_the_label_and_the_resource_may_be_named() -> None:
         (
             {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.replicas": "4"},
             {"nvidia.com/gpu": "4"},
-            "among 4",
+            "time-sliced among 4",
         ),
         ({"nvidia.com/gpu.product": "NVIDIA-A10-SHARED"}, {"nvidia.com/gpu": "4"}, "time-sliced"),
+        (
+            {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.sharing-strategy": "mps"},
+            {"nvidia.com/gpu": "10"},
+            "shared by MPS",
+        ),
+        (
+            {
+                "cloud.google.com/gke-accelerator": "nvidia-l4",
+                "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+                "cloud.google.com/gke-max-shared-clients-per-gpu": "3",
+            },
+            {"nvidia.com/gpu": "3"},
+            "time-sliced among 3",
+        ),
         (
             {"nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"},
             {"nvidia.com/gpu": "7"},
             "MIG instance",
         ),
         (
-            {},
-            {"nvidia.com/mig-3g.20gb": "2", "nvidia.com/mig-1g.5gb": "1"},
-            "several sizes (nvidia.com/mig-1g.5gb, ",
+            {"cloud.google.com/gke-gpu-partition-size": "1g.5gb"},
+            {"nvidia.com/gpu": "7"},
+            "MIG instance",
         ),
+        (
+            {"amd.com/compute-memory-partition": "cpx_nps4"},
+            {"amd.com/gpu": "64"},
+            "a partition of one: cpx_nps4",
+        ),
+        ({"amd.com/compute-memory-partition": "spx_nps1"}, {"amd.com/gpu": "8"}, ""),
+        (
+            {},
+            {"nvidia.com/mig-3g.20gb": "2", "nvidia.com/mig-1g.5gb": "1", "nvidia.com/mig-2g.10gb": "0"},
+            "in parts (nvidia.com/mig-1g.5gb, nvidia.com/mig-3g.20gb), which are not used",
+        ),
+        (
+            {},
+            {"nvidia.com/gpu": "4", "nvidia.com/mig-3g.20gb": "8"},
+            "(nvidia.com/mig-3g.20gb), which are not used: --gpu-resource nvidia.com/mig-3g.20gb",
+        ),
+        ({}, {"nvidia.com/gpu.shared": "16"}, "--gpu-resource nvidia.com/gpu.shared would use these"),
+        ({}, {"amd.com/cpx_nps1": "24", "amd.com/spx_nps1": "5"}, "(amd.com/cpx_nps1, amd.com/spx_nps1)"),
     ],
 )
-def test_shared_gpus_are_said_to_be(labels: dict[str, str], allocatable: dict[str, str], words: str) -> None:
-    assert words in gpus_of(a_node(metadata_labels=labels, status_allocatable=allocatable)).remark
+def test_shared_and_partitioned_gpus_are_said_to_be(
+    labels: dict[str, str], allocatable: dict[str, str], words: str
+) -> None:
+    remark = gpus_of(a_node(metadata_labels=labels, status_allocatable=allocatable)).remark
+    assert words in remark
+    assert bool(words) == bool(remark)
+
+
+@pytest.mark.parametrize(
+    ("labels", "resource", "gpu_type"),
+    [
+        ({"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, "nvidia.com/gpu", "h100"),
+        ({"k8s.amazonaws.com/accelerator": "nvidia-tesla-a10g"}, "nvidia.com/gpu", "a10g"),
+        ({"karpenter.k8s.aws/instance-gpu-name": "h200"}, "nvidia.com/gpu", "h200"),
+        ({"eks.amazonaws.com/instance-gpu-name": "l40s"}, "nvidia.com/gpu", "l40s"),
+        ({"karpenter.azure.com/sku-gpu-name": "A100"}, "nvidia.com/gpu", "a100"),
+        ({"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "amd.com/gpu", "mi300x"),
+        ({"beta.amd.com/gpu.product-name": "AMD_Instinct_MI210"}, "amd.com/gpu", "mi210"),
+        ({"gpu.intel.com/product": "Max_1550"}, "gpu.intel.com/i915", "max-1550"),
+        ({"accelerator": "nvidia"}, "nvidia.com/gpu", "nvidia"),
+        (
+            {
+                "cloud.google.com/gke-accelerator": "nvidia-tesla-a100",
+                "cloud.google.com/gke-gpu-partition-size": "1g.5gb",
+            },
+            "nvidia.com/gpu",
+            "a100-1g.5gb",
+        ),
+        (
+            {
+                "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM",
+                "amd.com/compute-memory-partition": "cpx_nps4",
+            },
+            "amd.com/gpu",
+            "mi300x-cpx_nps4",
+        ),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}, "nvidia.com/mig-3g.20gb", "a100-3g.20gb"),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}, "nvidia.com/gpu.shared", "a100"),
+        ({"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "amd.com/spx_nps1", "mi300x"),
+    ],
+)
+def test_types_follow_the_labels_of_each_convention(
+    labels: dict[str, str], resource: str, gpu_type: str
+) -> None:
+    found = gpus_of(a_node(metadata_labels=labels, status_allocatable={resource: "4"}), (resource,))
+    assert (found.type, found.count, found.resource) == (gpu_type, 4, resource)
 
 
 def test_other_pods_hold_what_they_ask_for_until_they_have_ended() -> None:
@@ -137,6 +214,52 @@ def test_a_ready_node_is_up_with_its_address() -> None:
     state = node_state(node, gpus_of(node), 3, [])
     assert (state.name, state.gpus, state.others, state.up, state.shut) == ("n1", 8, 3, True, "")
     assert (state.address, state.cpus, state.memory_gb) == ("10.0.0.7", 63, 256.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "zone", "rack", "nvlink_domain"),
+    [
+        ({}, "", "", ""),
+        ({"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/rack": "r7"}, "a", "r7", ""),
+        ({"failure-domain.beta.kubernetes.io/zone": "b"}, "b", "", ""),
+        ({"nvidia.com/gpu.clique": "7f3c.1"}, "", "", "7f3c.1"),
+        (
+            {"fabric.topograph.run/tier-0": "leaf-1", "accelerator.topograph.run/domain": "nvl1"},
+            "",
+            "leaf-1",
+            "nvl1",
+        ),
+        ({"network.topology.nvidia.com/leaf": "s1"}, "", "s1", ""),
+        ({"cloud.google.com/gce-topology-subblock": "sb4"}, "", "sb4", ""),
+        (
+            {
+                "topology.k8s.aws/network-node-layer-1": "nn-1",
+                "topology.k8s.aws/network-node-layer-3": "nn-3",
+            },
+            "",
+            "nn-3",
+            "",
+        ),
+        (
+            {
+                "topology.k8s.aws/network-node-layer-3": "nn-3",
+                "topology.k8s.aws/network-node-layer-4": "nn-4",
+            },
+            "",
+            "nn-4",
+            "",
+        ),
+    ],
+)
+def test_labels_say_where_a_node_is(labels: dict[str, str], zone: str, rack: str, nvlink_domain: str) -> None:
+    node = a_node(metadata_labels=labels)
+    state = node_state(node, gpus_of(node), 0, [])
+    assert (state.zone, state.rack, state.nvlink_domain) == (zone, rack, nvlink_domain)
+
+
+def test_the_label_of_racks_may_be_named() -> None:
+    node = a_node(metadata_labels={"topology.kubernetes.io/rack": "r7", "team/row": "east"})
+    assert node_state(node, gpus_of(node), 0, [], rack_label="team/row").rack == "east"
 
 
 @pytest.mark.parametrize(

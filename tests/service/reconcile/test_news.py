@@ -18,3 +18,15 @@ def test_a_remark_about_a_node_is_written_down_once_and_shown_until_it_is_taken_
         assert scene.state.nodes[0].up
         assert not scene.state.nodes[0].closed
         assert about_nodes(scene.state, [node]) == []
+
+
+def test_where_a_node_is_in_the_network_is_written_down_and_again_where_it_changes() -> None:
+    scene = Scene(nodes=1)
+    for rack in ("r7", "r8"):
+        node = NodeState("n0", "a100", 4, zone="a", rack=rack, nvlink_domain="7f3c.1")
+        (event,) = about_nodes(scene.state, [node])
+        assert isinstance(event, NodeSeen)
+        scene.tell(event)
+        record = scene.state.nodes[0]
+        assert (record.zone, record.rack, record.nvlink_domain) == ("a", rack, "7f3c.1")
+        assert about_nodes(scene.state, [node]) == []

@@ -212,7 +212,8 @@ class KubernetesBackend:
         gpus = self._gpus(node)
         others = self.foreign.gpus_on(name, gpus.resource)
         tolerations = manifests.tolerations_for(self.options, gpus.resource)
-        state = inventory.node_state(node, gpus, others, tolerations, gone=name in self.gone)
+        is_gone, rack_label = name in self.gone, self.options.rack_label
+        state = inventory.node_state(node, gpus, others, tolerations, is_gone, rack_label)
         if self.node_informer.is_stale and state.up:
             return NodeState(
                 name,

@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
+from stretto.backends.kubernetes import partial_gpus
 from stretto.backends.kubernetes.objects import Node, Pod, Taint, condition
+from stretto.backends.kubernetes.topology import whereabouts_of
 from stretto.backends.protocol import NodeState
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
@@ -18,12 +20,13 @@ TYPE_LABELS = (  # in this order
     "cloud.google.com/gke-accelerator",  # GKE
     "k8s.amazonaws.com/accelerator",  # EKS
     "karpenter.k8s.aws/instance-gpu-name",  # Karpenter on AWS
+    "eks.amazonaws.com/instance-gpu-name",  # EKS Auto Mode
+    "karpenter.azure.com/sku-gpu-name",  # Karpenter on Azure
     "amd.com/gpu.product-name",  # AMD's node labeller
     "beta.amd.com/gpu.product-name",
+    "gpu.intel.com/product",  # Intel's device plug-in
     "accelerator",  # AKS, and habit
 )
-REPLICAS, SHARING = "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
-MIG_RESOURCE = "nvidia.com/mig-"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
 # Set while a node is what its conditions say anyway: cordoned, not ready.
@@ -59,17 +62,18 @@ def quantity(text: str) -> float:
         return 0.0
 
 
-def short_type(product: str) -> str:
+def short_type(product: str, partition: str = "") -> str:
     """A type as people call it: NVIDIA-H100-80GB-HBM3 is h100, nvidia-tesla-t4 is t4.
 
-    A MIG instance keeps its size, since it is another device: a100-1g.5gb. An unknown product is taken as it
-    is, in small letters.
+    A partition keeps its size, since it is another device: a100-1g.5gb. An unknown product is taken as it
+    is, in small letters. partition: the size of partitions, where the product does not say it.
     """
-    whole, mig, size = product.lower().partition("-mig-")
+    whole, _, size = product.lower().removesuffix(partial_gpus.SHARED).partition("-mig-")
     words = [word for word in re.split(r"[-_\s]+", whole) if word]
     plain = [word for word in words if word not in NOISE and not MEMORY.fullmatch(word)]
     name = "".join(plain) if plain and plain[0] in ("rtx", "gtx", "mi", "l") else "-".join(plain)
-    return (name or "-".join(words) or UNNAMED) + (f"-{size}" if mig else "")
+    size = size or partition.lower()
+    return (name or "-".join(words) or UNNAMED) + (f"-{size}" if size else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,38 +92,23 @@ def gpus_of(node: Node, resources: Collection[str] = GPU_RESOURCES, label: str =
     resources: by which pods ask for GPUs, the first that a node has counts. label: that names the type; "":
     those of TYPE_LABELS.
     """
-    allocatable, labels = node.status.allocatable, node.metadata.labels
-    resource = next((each for each in resources if quantity(allocatable.get(each, "0")) >= 1), "")
+    labels = node.metadata.labels
+    given = [name for name, text in node.status.allocatable.items() if quantity(text) >= 1]
+    resource = next((each for each in resources if each in given), "")
     product = labels.get(type_label(node, label), "")
-    gpu_type = short_type(product) if product else UNNAMED
+    gpu_type = short_type(product, partial_gpus.partition_of(labels, resource)) if product else UNNAMED
+    unused = partial_gpus.unused_parts(each for each in given if each != resource)
     if not resource:
-        mixed = sorted(each for each in allocatable if each.startswith(MIG_RESOURCE))
         labelled = f"its labels name {product}, and it has none to give: is its device plug-in there?"
-        return Gpus("", 0, gpu_type, _mixed(mixed) if mixed else labelled if product else "")
-    return Gpus(resource, int(quantity(allocatable[resource])), gpu_type, _shared(labels, product))
+        return Gpus("", 0, gpu_type, unused or (labelled if product else ""))
+    count = int(quantity(node.status.allocatable[resource]))
+    return Gpus(resource, count, gpu_type, partial_gpus.remark_on(labels, product, resource) or unused)
 
 
 def type_label(node: Node, label: str = "") -> str:
     """The label of a node that names the type of its GPUs; "" for none. label: the only one that counts."""
     names = (label,) if label else TYPE_LABELS
     return next((name for name in names if node.metadata.labels.get(name)), "")
-
-
-def _mixed(resources: list[str]) -> str:
-    return (
-        f"its GPUs are cut into MIG instances of several sizes ({', '.join(resources)}), which are not used"
-    )
-
-
-def _shared(labels: Mapping[str, str], product: str) -> str:
-    """Whether what counts as a GPU there is a part of one."""
-    replicas = labels.get(REPLICAS, "")
-    shares = replicas.isdecimal() and int(replicas) > 1
-    if shares or labels.get(SHARING, "none") not in ("none", "") or product.endswith("-SHARED"):
-        return f"a GPU there is a share of one: time-sliced among {replicas or 'several'}"
-    if "-MIG-" in product:
-        return "a GPU there is a MIG instance, a part of one"
-    return ""
 
 
 def gpus_requested(pod: Pod, resource: str) -> int:
@@ -154,13 +143,19 @@ def _tolerates(toleration: Mapping[str, str], taint: Taint) -> bool:
 
 
 def node_state(
-    node: Node, gpus: Gpus, others: int, tolerations: Iterable[Mapping[str, str]], gone: bool = False
+    node: Node,
+    gpus: Gpus,
+    others: int,
+    tolerations: Iterable[Mapping[str, str]],
+    gone: bool = False,
+    rack_label: str = "",
 ) -> NodeState:
     """A node as the service sees it.
 
     others: GPUs that pods of other people hold there. gone: the API server does not list it any more, as
-    when an autoscaler has ended the machine.
+    when an autoscaler has ended the machine. rack_label: that alone names racks; "": by convention.
     """
+    where = whereabouts_of(node.metadata.labels, rack_label)
     ready = condition(node.status.conditions, "Ready")
     out_of_service = any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
     is_up = ready is not None and ready.status == "True" and not gone and not out_of_service
@@ -190,6 +185,9 @@ def node_state(
         shut=shut if is_up else "",
         others=min(others, gpus.count),
         remark=gpus.remark,
+        zone=where.zone,
+        rack=where.rack,
+        nvlink_domain=where.nvlink_domain,
     )
 
 

@@ -35,6 +35,7 @@ class KubernetesOptions:
     gpu_resource: str = option(  # "": those of NVIDIA, AMD and Intel
         "", cli="--gpu-resource", help="Kubernetes only: by which pods ask for GPUs, like amd.com/gpu."
     )
+    rack_label: str = option("")  # of nodes, that names their rack; "": those of clouds and of Topograph
     tolerations: tuple[str, ...] = option((), cli="--toleration")  # KEY[=VALUE][:EFFECT]
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     priority_class: str = option("")  # of all our pods; "": the namespace's default

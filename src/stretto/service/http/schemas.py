@@ -258,6 +258,9 @@ class Node(Shown):
     lender: str  # to which it belongs; "": to none
     on_loan: bool
     why: str
+    zone: str  # where it is in the network; "": unknown
+    rack: str
+    nvlink_domain: str
     jobs: dict[str, int]  # GPUs by job; one's own only, for users
 
 

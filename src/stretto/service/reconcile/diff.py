@@ -123,6 +123,9 @@ def _seen(node: NodeState) -> NodeSeen:
         node.shut,
         node.others,
         node.remark,
+        node.zone,
+        node.rack,
+        node.nvlink_domain,
     )
 
 
@@ -202,6 +205,9 @@ def about_vanished(
 def _has_changed(known: NodeRecord, node: NodeState) -> bool:
     """Whether a node that answers is not what the log says of it."""
     if node.gpu_type == known.gpu_type and node.gpus >= known.gpus:
-        said = known.shut, known.others, known.remark
-        return not known.up or (node.shut, node.others, node.remark) != said
+        before, now = (
+            (each.shut, each.others, each.remark, each.zone, each.rack, each.nvlink_domain)
+            for each in (known, node)
+        )
+        return not known.up or now != before
     return known.other != (node.gpus, node.gpu_type)

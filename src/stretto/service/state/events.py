@@ -207,6 +207,9 @@ class NodeSeen(Event):
     shut: str = ""  # why its cluster lets nothing new start there
     others: int = 0  # GPUs that work of others holds
     remark: str = ""  # what somebody should look after there, although it is used
+    zone: str = ""  # where it is in the network; "": unknown
+    rack: str = ""
+    nvlink_domain: str = ""
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
     node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
     was_closed, node.shut, node.others = node.closed, event.shut, event.others
     node.remark = event.remark
+    node.zone, node.rack, node.nvlink_domain = event.zone, event.rack, event.nvlink_domain
     node.up, node.lost_why, node.silent_s, node.dead, node.other = True, "", nan, False, None
     # A node that comes back with GPUs of another type, or with fewer, is another one under the same name:
     # indices of GPUs would mean two things. Of one that comes back with more, the new ones are not used.

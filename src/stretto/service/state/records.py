@@ -346,6 +346,9 @@ class NodeRecord:
     shut: str = ""  # why its cluster lets nothing new start there
     others: int = 0  # GPUs that work of others holds
     remark: str = ""  # what somebody should look after there, although it is used
+    zone: str = ""  # where it is in the network; "": unknown
+    rack: str = ""
+    nvlink_domain: str = ""
     lost_why: str = ""  # why it is down
     cordon_why: str = ""  # why somebody closed it
     lender: str = ""  # to which it belongs; "": it is ours

@@ -46,6 +46,9 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "lender": node.lender,
             "on_loan": node.on_loan,
             "why": node.why,
+            "zone": node.zone,
+            "rack": node.rack,
+            "nvlink_domain": node.nvlink_domain,
             "jobs": {job: gpus for job, gpus in gpus_of_job.items() if caller.owns(state.jobs[job])},
         }
         for node, gpus_of_job in zip(state.nodes, holders, strict=True)
