@@ -46,6 +46,7 @@ VALUES: list[dict[str, Any]] = [
     {"tls": {"existingSecret": "cert", "ca": ""}},
     {"oidc": {"existingSecret": "login"}},
     {"grow": ["h100:8:4", "l4:1:16:pool=small,zone=a"]},
+    {"grow": ["h100:8:4"], "provisioningClass": "best-effort-atomic-scale-up.autoscaling.x-k8s.io"},
     {"gate": {"namespaces": ["team-a", "team-b"]}, "tls": {"existingSecret": "certificate"}},
     {"operator": {"enabled": True, "definition": False}},
     {"operator": {"enabled": True}, "imagePullSecrets": [{"name": "registry"}]},
@@ -254,6 +255,33 @@ def test_placeholders_give_way_to_all_others_where_nodes_may_come() -> None:
     settings = backend_settings(container(changes)["args"])
     assert settings == {"placeholder_priority_class": priority["metadata"]["name"]}
     assert of_kind("PriorityClass", {}) == []
+
+
+def test_nodes_are_asked_for_by_requests_of_a_class_where_the_values_name_one() -> None:
+    name = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+    changes = {
+        "grow": ["h100:8:4"],
+        "provisioningClass": name,
+        "jobs": {"namespaces": ["team-a", "team-b"]},
+    }
+    assert of_kind("PriorityClass", changes) == []
+
+    arguments = container(changes)["args"]
+    assert f"--set=backend.provisioning_class={name}" in arguments
+    assert not any("placeholder" in each for each in arguments)
+
+    def of_requests(changes: dict[str, Any]) -> list[tuple[str, str]]:
+        """Namespaces and resources of rules that are for requests alone."""
+        return [
+            (role["metadata"]["namespace"], resource)
+            for role in of_kind("Role", changes)
+            for rule in role["rules"]
+            for resource in rule["resources"]
+            if resource in ("provisioningrequests", "podtemplates")
+        ]
+
+    assert of_requests(changes) == [("team-a", "provisioningrequests"), ("team-a", "podtemplates")]
+    assert of_requests({"grow": ["h100:8:4"]}) == []
 
 
 def backend_settings(arguments: list[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a cluster that grows is asked for: room for jobs that wait for GPUs and for nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +26,9 @@ def a_job(gpus: int = 2, gpu_type: str = "l4", more: str = "") -> str:
 class GrowingBackend(FakeBackend):
     """n0 is there; small-1 and small-2, of two GPUs each, come when a test says so."""
 
-    wishes: list[Sequence[NodeRequest]] = field(default_factory=list)
+    wishes: list[Sequence[NodeRequest]] = field(default_factory=list)  # without the jobs that they are of
+    jobs: list[list[str]] = field(default_factory=list)  # of each wish
+    words: dict[str, str] = field(default_factory=dict)  # of the cluster, by job
     is_deaf: bool = False
 
     def __post_init__(self) -> None:
@@ -37,7 +39,11 @@ class GrowingBackend(FakeBackend):
     async def wish(self, wishes: Sequence[NodeRequest]) -> None:
         if self.is_deaf:
             raise BackendUnreachable("Ray does not answer")
-        self.wishes.append(tuple(wishes))
+        self.wishes.append(tuple(replace(each, job="") for each in wishes))
+        self.jobs.append([each.job for each in wishes])
+
+    async def answers(self) -> Mapping[str, str]:
+        return self.words
 
     async def come(self, node: str, is_there: bool = True) -> None:
         self.known[node] = replace(self.known[node], up=is_there, dead=not is_there)
@@ -214,6 +220,22 @@ def test_a_cluster_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
             await backend.come("small-1")
             await asked(rig)
             assert await requested_metric(rig) == []
+
+    play(story)
+
+
+def test_what_the_cluster_says_of_a_request_is_said_of_its_job(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with growing(tmp_path) as (rig, backend):
+            first, second = [await rig.submit(text=a_job()) for _ in range(2)]
+            await asked(rig, ONE_MORE, ONE_MORE)
+            assert backend.jobs[-1] == [first, second]
+            backend.words = {second: "Failed: OutOfStock: none is left"}
+            said = "the cluster is asked for 2 x l4"
+            async with asyncio.timeout(PATIENCE_S):
+                while (await reason_of(rig, second))[1] != f"{said}: Failed: OutOfStock: none is left":
+                    await asyncio.sleep(0.01)
+            assert (await reason_of(rig, first))[1] == said
 
     play(story)
 

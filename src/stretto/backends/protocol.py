@@ -192,6 +192,16 @@ class NodeRequest:
     gpus: int  # of each, on one node
     cpus: float = 0.0
     memory_gb: float = 0.0
+    job: str = ""
+
+
+@runtime_checkable
+class AnswersRequests(Protocol):
+    """A backend whose cluster says what becomes of requests for nodes."""
+
+    async def answers(self) -> Mapping[str, str]:
+        """The latest words of the cluster, by job; nothing of jobs of which it says nothing."""
+        ...
 
 
 @runtime_checkable

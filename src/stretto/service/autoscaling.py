@@ -10,7 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stretto.backends.protocol import Autoscales, Backend, BackendUnreachable, NodeRequest, NodeState
+from stretto.backends.protocol import (
+    AnswersRequests,
+    Autoscales,
+    Backend,
+    BackendUnreachable,
+    NodeRequest,
+    NodeState,
+)
 from stretto.model import Constraints, Plan, Snapshot, Why
 from stretto.model.queue import with_quotas
 from stretto.scheduler.constraints.hierarchy import Hierarchy
@@ -172,7 +179,8 @@ def _least_gpus(record: JobRecord, kind: str) -> int:
 def _node_request(record: JobRecord, kind: str, workers: int) -> NodeRequest:
     resources, each = record.spec.resources, record.job.worker_gpus(kind)
     share = each / record.spec.gpus
-    return NodeRequest(kind, workers, each, (resources.cpus or 0) * share, (resources.memory_gb or 0) * share)
+    cpus, memory_gb = (resources.cpus or 0) * share, (resources.memory_gb or 0) * share
+    return NodeRequest(kind, workers, each, cpus, memory_gb, record.id)
 
 
 @dataclass
@@ -189,6 +197,7 @@ class Autoscaler:
     _since_s: dict[str, float] = field(default_factory=dict)  # by job, of wall time
     _asked: tuple[NodeRequest, ...] = ()
     _trouble: str = ""  # why the cluster could not be asked the last time
+    _answers: Mapping[str, str] = field(default_factory=dict)  # what the cluster says, by job
 
     async def run(self) -> None:
         """Look now and then, until cancelled."""
@@ -200,6 +209,8 @@ class Autoscaler:
         """Ask for what is needed now, if that is not what was asked for last."""
         assert isinstance(self.backend, Autoscales)
         nodes = await self.backend.nodes()
+        if isinstance(self.backend, AnswersRequests):
+            self._answers = await self.backend.answers()
         plan, snapshot = self.scheduling.latest, self.scheduling.latest_snapshot
         if plan is None or snapshot is None:
             return
@@ -240,8 +251,7 @@ class Autoscaler:
         if wish is None:
             return "there are no more that are not in use, or asked for by others"
         gpus = gpus_of(wish.workers * wish.gpus, wish.gpu_type)
-        return (
-            f"the cluster cannot be asked for {gpus}: {self._trouble}"
-            if self._trouble
-            else (f"the cluster is asked for {gpus}")
-        )
+        if self._trouble:
+            return f"the cluster cannot be asked for {gpus}: {self._trouble}"
+        answer = self._answers.get(job, "")
+        return f"the cluster is asked for {gpus}{f': {answer}' if answer else ''}"

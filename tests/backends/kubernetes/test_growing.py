@@ -11,8 +11,8 @@ from tests.backends.kubernetes.in_memory import backend_in_memory, kubeconfig, u
 from tests.backends.kubernetes.memory_server import MemoryServer, a_node
 from tests.backends.kubernetes.test_faults import WORKER, bind, end, name_of, state_of, until_phase
 
+from stretto.backends.kubernetes import autoscaling, manifests
 from stretto.backends.kubernetes import backend as backends
-from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
 from stretto.backends.kubernetes.node_pools import NodeSlots, pools_of
 from stretto.backends.kubernetes.options import KubernetesOptions
@@ -209,7 +209,7 @@ async def test_placeholders_of_an_earlier_service_go_once_it_is_known_that_nothi
         async with growing(tmp_path, server) as backend:
             await backend.wish([ONE])
             assert len(placeholders(server)) == 1, "the next service goes on with it"
-        monkeypatch.setattr(backends, "ADOPT_S", 0.1)
+        monkeypatch.setattr(autoscaling, "ADOPT_S", 0.1)
         async with growing(tmp_path, server) as backend:
             await until(lambda: placeholders(server) == [])
             assert await backend.workers() == []

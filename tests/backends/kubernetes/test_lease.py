@@ -100,7 +100,7 @@ async def test_a_former_leader_neither_withdraws_pods_nor_asks_for_nodes_by_itse
         later.epoch = 2
         await later.signal(WORKER.id, 12)
         looks = len(server.of("GET", "leases"))
-        former.wishes = ()  # it would take the placeholder back
+        former.growth.wishes = ()  # it would take the placeholder back
         await asyncio.sleep(1.5)  # longer than a pod may wait
         assert len(server.of("GET", "leases")) > looks + 2, "it tried"
         assert len(placeholders(server)) == 1

@@ -25,6 +25,7 @@ from stretto.backends.kubernetes.api import (
     namespace_of,
     suppress_refusal,
 )
+from stretto.backends.kubernetes.autoscaling import NodeGrowth
 from stretto.backends.kubernetes.foreign_pods import ForeignPods
 from stretto.backends.kubernetes.gated_pods import GateLifter
 from stretto.backends.kubernetes.informer import Informer
@@ -34,7 +35,6 @@ from stretto.backends.kubernetes.log_spool import LogSpool
 from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.kubernetes.placeholders import Placeholders, still_missing
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -56,7 +56,6 @@ log = logging.getLogger(__name__)
 
 FIRST_S = 30.0  # for the first lists; chosen
 LOOK_S = 1.0  # between looks for pods that do not begin; chosen
-ADOPT_S = 60.0  # for which placeholders of an earlier service stay, until this one has asked; chosen
 HOPELESS_S = 5.0  # of a reason that no wait mends, before its pod is taken back; chosen
 
 Answer = TypeVar("Answer")
@@ -85,10 +84,7 @@ class KubernetesBackend:
         self.pod_informer = Informer(api, PODS, "", self._pod_changed, options.silence_s)
         self.slots = NodeSlots(options.pools, addresses)
         self.lease = LeaderLease(api, options.namespace or namespace, service)
-        self.showing_placeholders = asyncio.Lock()
-        self.placeholders = Placeholders(api, options, service, namespace, self.lease)
-        self.wishes: tuple[NodeRequest, ...] | None = None  # None: this service has not asked yet
-        self.began_s = time.monotonic()
+        self.growth = NodeGrowth(api, options, service, namespace, self.lease)
         self.gone: dict[str, Node] = {}  # machines that were listed, and are no more
         self.foreign = ForeignPods()
         self.lifter = GateLifter(api, service, lambda *key: self.pod_informer.items.get(key))
@@ -102,21 +98,29 @@ class KubernetesBackend:
 
     async def open(self) -> "KubernetesBackend":
         """Look at the cluster once, and adopt what is ours. Raises InputError, BackendUnreachable."""
+        informers: list[Informer[Any]] = [self.node_informer, self.pod_informer]
+        if (requests := self.growth.requests) is not None:
+            informers.append(requests.informer)
+            try:
+                await requests.check()
+            except (InputError, BackendUnreachable):
+                await self.close()
+                raise
         self.tasks = [
             asyncio.create_task(each)
             for each in (
-                self.node_informer.follow(),
-                self.pod_informer.follow(),
+                *(informer.follow() for informer in informers),
                 self._tend(),
                 self.logs.keep_bounded(),
                 self.lease.renew(),
             )
         ]
-        listed = asyncio.gather(self.node_informer.listed.wait(), self.pod_informer.listed.wait())
+        listed = asyncio.gather(*(informer.listed.wait() for informer in informers))
         try:
             await asyncio.wait_for(listed, FIRST_S)
         except TimeoutError:
-            why = self.node_informer.failure or self.pod_informer.failure or "it does not answer"
+            failures = [informer.failure for informer in informers if informer.failure]
+            why = failures[0] if failures else "it does not answer"
             await self.close()
             raise InputError(f"--backend kubernetes: {self.api.server}: {why}") from None
         return self
@@ -155,7 +159,7 @@ class KubernetesBackend:
                 self.poll.notify()
             return
         if manifests.PLACEHOLDER in pod.metadata.labels:
-            self.placeholders.change(before, after)
+            self.growth.placeholders.change(before, after)
             return
         if pod.metadata.uid in self.let_go:  # a watch tells late what `forget` has done
             if after is None:
@@ -294,6 +298,8 @@ class KubernetesBackend:
         namespace = manifests.namespace_for(worker, self.options, self.namespace)
         machine = self.slots.machine_of(worker.node)
         manifest = manifests.pod_of(worker, self.options, self.service, namespace, gpus.resource, machine)
+        if (requests := self.growth.requests) is not None:
+            manifest["metadata"]["annotations"] |= requests.annotations_for(worker.job, namespace)
         try:
             await self._prepare(namespace, worker)
             self.logs.begin(worker.id)
@@ -474,26 +480,22 @@ class KubernetesBackend:
     # ── nodes that may come ───────────────────────────────────────────────────────────────────────
 
     async def wish(self, wishes: Sequence[NodeRequest]) -> None:
-        """Ask for nodes, by placeholders for what has no room; raises BackendUnreachable."""
-        await self.lease.admit()
-        self.wishes = tuple(wishes)
-        await self._show_placeholders()
+        """Ask for nodes, for what has no room; raises BackendUnreachable."""
+        await self.growth.wish(wishes, self._ask_for_nodes)
 
-    async def _show_placeholders(self) -> None:
-        """Have a placeholder for each worker that is wished for and has no room now."""
-        async with self.showing_placeholders:  # else one call creates what another has just deleted
-            await self._show_placeholders_alone()
+    async def answers(self) -> Mapping[str, str]:
+        """What the cluster's autoscaler says of what it was asked for, by job."""
+        return self.growth.answers()
 
-    async def _show_placeholders_alone(self) -> None:
-        wishes = self.wishes
-        if wishes is None and (not self.placeholders.pods or time.monotonic() - self.began_s < ADOPT_S):
-            return  # those of an earlier service stay until we know what is needed
-        if self.node_informer.is_stale or self.pod_informer.is_stale:
-            return
-        workers = [(self._state(pod), bool(pod.metadata.deletionTimestamp)) for pod in self.ours.values()]
-        missing = still_missing(wishes or (), await self.nodes(), workers)
-        machines = [*self.node_informer.items.values(), *self.gone.values()]
-        await self.placeholders.have(missing, [(machine, self._gpus(machine)) for machine in machines])
+    async def _ask_for_nodes(self) -> None:
+        async with self.growth.one_by_one:
+            if self.growth.is_idle or self.node_informer.is_stale or self.pod_informer.is_stale:
+                return
+            nodes = await self.nodes()
+            workers = [(self._state(pod), bool(pod.metadata.deletionTimestamp)) for pod in self.ours.values()]
+            known = [*self.node_informer.items.values(), *self.gone.values()]
+            machines = [(machine, self._gpus(machine)) for machine in known]
+            await self.growth.ask_for(nodes, workers, machines)
 
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -524,9 +526,9 @@ class KubernetesBackend:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self._show_placeholders()
+                await self._ask_for_nodes()
             except (BackendUnreachable, Refusal, StaleLeader) as failure:
-                log.info("placeholders are looked at again: %s", failure)
+                log.info("nodes are asked for again: %s", failure)
             for pod in list(self.ours.values()):
                 try:
                     await self._tend_to(pod)

@@ -47,6 +47,8 @@ class KubernetesOptions:
     )
     shared_path: str = option("")  # where they mount it; "": the path of --shared
     grow: tuple[str, ...] = option((), cli="--grow")  # TYPE:GPUS:NODES[:LABEL=VALUE,…] that may come
+    provisioning_class: str = option("")  # of ProvisioningRequests, by which nodes are asked for; "": by pods
+    provisioning_parameters: tuple[str, ...] = option(())  # KEY=VALUE of these
     placeholder_priority_class: str = option("")  # of pods that only ask for nodes; "": the default
     placeholder_image: str = option("registry.k8s.io/pause:3.10")
     gate: bool = option(default=False)  # pods of other people are placed, where the operator finds them gated
@@ -60,6 +62,14 @@ class KubernetesOptions:
         """Check what people have said."""
         _ = self.parsed_tolerations
         _ = self.pools
+        for pair in self.provisioning_parameters:
+            if not pair.partition("=")[0] or "=" not in pair:
+                raise InputError(f"backend.provisioning_parameters {pair}: expected KEY=VALUE")
+        if self.provisioning_class and not self.grow:
+            raise InputError(
+                f"backend.provisioning_class {self.provisioning_class}: expected --grow with it, which says "
+                "what may come"
+            )
 
     @property
     def pools(self) -> "tuple[NodePool, ...]":

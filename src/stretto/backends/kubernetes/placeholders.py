@@ -13,7 +13,6 @@ from stretto.backends.kubernetes import inventory, manifests
 from stretto.backends.kubernetes.api import PODS, Api, Refusal
 from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.lease import LeaderLease
-from stretto.backends.kubernetes.node_pools import NodePool
 from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import BackendUnreachable, NodeRequest, NodeState, WorkerState
@@ -26,23 +25,26 @@ def still_missing(
 ) -> list[NodeRequest]:
     """Of workers that are wished for, those that have neither a pod nor room on a node; one each. Pure.
 
-    workers: those that have a pod, each with whether it was told to end.
+    workers: those that have a pod, each with whether it was told to end. A wish that names its job has the
+    pods of that job alone.
     """
     type_of = {node.name: node.gpu_type for node in nodes}
     free = {node.name: node.gpus - node.others for node in nodes if node.up and not node.shut}
-    present: Counter[tuple[str, int]] = Counter()
+    present: Counter[tuple[str, str, int]] = Counter()  # by job, "" for all of them, type and size
     for worker, is_ending in workers:
         if not worker.holds_gpus:
             continue
         if worker.node in free:
             free[worker.node] -= len(worker.gpus)
         if not is_ending:
-            present[type_of.get(worker.node, ""), len(worker.gpus)] += 1
+            for job in (worker.job, ""):
+                present[job, type_of.get(worker.node, ""), len(worker.gpus)] += 1
     missing: list[NodeRequest] = []
     for wish in sorted(wishes, key=lambda request: -request.gpus):
+        kind = (wish.job, wish.gpu_type, wish.gpus)
         for _ in range(wish.workers):
-            if present[wish.gpu_type, wish.gpus] > 0:
-                present[wish.gpu_type, wish.gpus] -= 1
+            if present[kind] > 0:
+                present[kind] -= 1
                 continue
             fitting = [
                 name for name, gpus in free.items() if gpus >= wish.gpus and type_of[name] == wish.gpu_type
@@ -54,25 +56,36 @@ def still_missing(
     return missing
 
 
-def placeholder(
-    wish: NodeRequest,
-    number: int,
-    options: KubernetesOptions,
-    service: str,
-    resource: str,
-    labels: Mapping[str, str],
-) -> dict[str, Any]:
-    """The manifest of a placeholder.
+def suiting(
+    wish: NodeRequest, options: KubernetesOptions, machines: Iterable[tuple[Node, Gpus]]
+) -> tuple[str, Mapping[str, str]] | None:
+    """By which resource a worker asks for GPUs, and which labels nodes have that suit it.
 
-    number: tells it from others alike. labels: of the nodes that suit it.
+    None where no such node may come. machines: that are or were there, by which the labels of a pool are
+    known. Of pools it is the smallest on which the worker fits.
     """
+    pools = [pool for pool in options.pools if pool.gpu_type == wish.gpu_type and pool.gpus >= wish.gpus]
+    pool = min(pools, key=lambda pool: pool.gpus, default=None)
+    if pool is None:
+        return None
+    for machine, gpus in machines:
+        if gpus.type == pool.gpu_type and gpus.count:
+            label = inventory.type_label(machine, options.gpu_label)
+            of_type = {label: machine.metadata.labels[label]} if label else {}
+            return gpus.resource, pool.labels or of_type
+    return options.gpu_resource or inventory.GPU_RESOURCES[0], pool.labels
+
+
+def spec_of(
+    wish: NodeRequest, options: KubernetesOptions, resource: str, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """The `spec` of a pod that asks for what one worker would, and does nothing."""
     limits: dict[str, str] = {resource: str(wish.gpus)}
     requests = {
         **({"cpu": manifests.millicores(wish.cpus)} if wish.cpus else {}),
         **({"memory": manifests.mebibytes(wish.memory_gb)} if wish.memory_gb else {}),
     }
-    digest = manifests.digest_of([service, asdict(wish), resource, dict(labels)])[:8]
-    spec: dict[str, Any] = {
+    return {
         "restartPolicy": "Never",
         "nodeSelector": dict(labels),
         "tolerations": manifests.tolerations_for(options, resource),
@@ -93,6 +106,22 @@ def placeholder(
             }
         ],
     }
+
+
+def placeholder(
+    wish: NodeRequest,
+    number: int,
+    options: KubernetesOptions,
+    service: str,
+    resource: str,
+    labels: Mapping[str, str],
+) -> dict[str, Any]:
+    """The manifest of a placeholder.
+
+    number: tells it from others alike. labels: of the nodes that suit it.
+    """
+    digest = manifests.digest_of([service, asdict(wish), resource, dict(labels)])[:8]
+    spec = spec_of(wish, options, resource, labels)
     if options.placeholder_priority_class:
         spec["priorityClassName"] = options.placeholder_priority_class
     return {
@@ -133,10 +162,11 @@ class Placeholders:
         also where a placeholder is refused.
         """
         by_name = {}
-        for wish, count in Counter(missing).items():
-            if (pool := self._pool_for(wish)) is None:
+        # Whose worker it is does not matter: the next job may well have the same.
+        for wish, count in Counter(replace(each, job="") for each in missing).items():
+            if (nodes := suiting(wish, self.options, machines)) is None:
                 continue
-            resource, labels = self._kind_of(pool, machines)
+            resource, labels = nodes
             for number in range(count):
                 manifest = placeholder(wish, number, self.options, self.service, resource, labels)
                 by_name[manifest["metadata"]["name"]] = manifest
@@ -158,24 +188,6 @@ class Placeholders:
                         raise
         except Refusal as refusal:
             raise BackendUnreachable(f"the API server refuses a placeholder: {refusal}") from refusal
-
-    def _pool_for(self, wish: NodeRequest) -> NodePool | None:
-        """The kind of nodes that a worker is to have: the smallest that it fits on."""
-        fitting = [
-            pool for pool in self.options.pools if pool.gpu_type == wish.gpu_type and pool.gpus >= wish.gpus
-        ]
-        return min(fitting, key=lambda pool: pool.gpus, default=None)
-
-    def _kind_of(
-        self, pool: NodePool, machines: Iterable[tuple[Node, Gpus]]
-    ) -> tuple[str, Mapping[str, str]]:
-        """By which resource pods ask for GPUs of a pool, and which labels its nodes have, as far as known."""
-        for machine, gpus in machines:
-            if gpus.type == pool.gpu_type and gpus.count:
-                label = inventory.type_label(machine, self.options.gpu_label)
-                of_type = {label: machine.metadata.labels[label]} if label else {}
-                return gpus.resource, pool.labels or of_type
-        return self.options.gpu_resource or inventory.GPU_RESOURCES[0], pool.labels
 
 
 def _is_over(pod: Pod) -> bool:
