@@ -133,6 +133,22 @@ def test_an_end_that_nobody_saw_counts_as_that_of_a_node_that_died(reason: str) 
     assert (told.status, told.signal) == (3, None), "its supervisor has seen it"
 
 
+def test_a_container_that_its_kubelet_has_lost_has_run_and_is_over() -> None:
+    """So kubelets say it of about one in a hundred deleted pods whose container went before they looked."""
+    lost = {
+        "exitCode": 137,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container used to be Running",
+    }
+    pod = a_pod(phase="Failed", state={"waiting": {"reason": "ContainerCreating"}}, deleted=10, orders=STOP)
+    assert state_of(pod).why.startswith("it was withdrawn before it began")
+    (status,) = pod.status.containerStatuses
+    status.lastState = msgspec.convert({"terminated": lost}, type(status.state))
+    state = state_of(pod)
+    assert (state.phase, state.status, state.signal, state.stopped) == ("ended", 137, 9, True)
+    assert state.why == "Kubernetes says ContainerStatusUnknown"
+
+
 def test_who_took_it_away_is_said() -> None:
     target = [
         {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drain"}

@@ -162,6 +162,7 @@ class ContainerStatus(msgspec.Struct):
 
     name: str = ""
     state: ContainerState = field(default_factory=ContainerState)
+    lastState: ContainerState = field(default_factory=ContainerState)
 
 
 class PodStatus(msgspec.Struct):

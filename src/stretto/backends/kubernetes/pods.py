@@ -80,7 +80,7 @@ def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> Wor
         ending = json.loads(annotations[manifests.WITHDRAWN])
         return WorkerState(**{**facts, **ending}, phase="ended")
     main = container_of(pod)
-    ended = main.state.terminated if main else None
+    ended = end_of(main) if main else None
     if ended is not None and _all_terminated(pod):
         return WorkerState(**{**facts, **ending_of(pod, ended)}, phase="ended")
     if has_let_go(pod):
@@ -110,8 +110,17 @@ def container_of(pod: Pod) -> ContainerStatus | None:
     return next((each for each in pod.status.containerStatuses if each.name == manifests.CONTAINER), None)
 
 
+def end_of(container: ContainerStatus) -> Terminated | None:
+    """How a container ended; None for one that has not.
+
+    Nothing of ours is started twice. So one that has a last state has ended, though its kubelet has it wait:
+    it was gone before its kubelet saw how it ended.
+    """
+    return container.state.terminated or container.lastState.terminated
+
+
 def _all_terminated(pod: Pod) -> bool:
-    return all(each.state.terminated is not None for each in pod.status.containerStatuses)
+    return all(end_of(each) is not None for each in pod.status.containerStatuses)
 
 
 def has_let_go(pod: Pod) -> bool:
@@ -120,7 +129,7 @@ def has_let_go(pod: Pod) -> bool:
     Either it was deleted before it was bound, or its kubelet has let go of it before its container began, or
     has never taken it.
     """
-    begun = any(each.state.running or each.state.terminated for each in pod.status.containerStatuses)
+    begun = any(each.state.running or end_of(each) for each in pod.status.containerStatuses)
     if begun:
         return False
     if pod.status.phase in ("Failed", "Succeeded"):
