@@ -265,6 +265,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         workers="whole",
         suspensions="measured",
         profiles="job",
+        drains="in place",
         webhooks="kept",
         defaults="current",
         deadline_worth=DEADLINE_WORTH,

@@ -173,6 +173,52 @@ def test_a_drained_node_is_left_with_grace_and_its_jobs_go_on_elsewhere() -> Non
     assert scene.state.jobs["1"].failures == 0
 
 
+def on_both_nodes(configured: Configured) -> Scene:
+    """A job trains on a GPU of each of two nodes."""
+    scene = Scene()
+    scene.tell(configured)
+    scene.submit("1", elastic=(1, 8))
+    scene.give(_1={"n0": 1, "n1": 1})
+    scene.reconcile()
+    scene.ready("1.1.0", "1.1.1")
+    scene.reconcile()
+    scene.join("1")
+    return scene
+
+
+def test_a_training_with_workers_elsewhere_leaves_a_drained_node_in_place() -> None:
+    scene = on_both_nodes(Configured("fifo", drains="in place"))
+    cordon(scene, "n0", drain=True)
+    wanted = scene.state.wanted("1")
+    assert wanted is not None
+    assert dict(zip(wanted.nodes, wanted.masks, strict=True)) == {1: 0b1}
+    scene.join("1")
+    scene.reconcile()
+    assert {one.id: one.node for one in scene.running.values()} == {"1.1.1": 1}
+    assert "1.1.1" not in scene.asked_to_stop
+    assert scene.state.jobs["1"].attempt == 1
+
+
+def test_logs_of_before_have_it_begin_anew_elsewhere() -> None:
+    scene = on_both_nodes(Configured("fifo"))
+    cordon(scene, "n0", drain=True)
+    assert scene.state.wanted("1") is None
+    assert scene.asked_to_stop == {"1.1.0", "1.1.1"}
+
+
+def test_a_training_that_needs_all_its_gpus_leaves_a_drained_node_as_a_whole() -> None:
+    scene = Scene()
+    scene.tell(Configured("fifo", drains="in place"))
+    scene.submit("1", gpus=2, elastic=(2, 8))
+    scene.give(_1={"n0": 1, "n1": 1})
+    scene.reconcile()
+    scene.ready("1.1.0", "1.1.1")
+    scene.reconcile()
+    scene.join("1")
+    cordon(scene, "n0", drain=True)
+    assert scene.state.wanted("1") is None
+
+
 def test_what_was_decided_before_a_node_was_cordoned_brings_nobody_there() -> None:
     scene = Scene()
     scene.submit("1")

@@ -144,6 +144,7 @@ class Configured(Event):
     # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
     workers: str = "split"
     webhooks: str = "lost"  # at a restart; "kept": what is to be delivered follows from the log
+    drains: str = "restart"  # what trains on a drained node and elsewhere; "in place": it goes on elsewhere
     profiles: str = "model"  # which jobs Sia profiles first: one of each "model", or each "job" that needs it
 
 

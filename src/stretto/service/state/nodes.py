@@ -3,7 +3,7 @@
 What a job keeps when a node is closed: what trains there stays, what had not begun there does not come.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import nan
 
 from stretto.model import Allocation, Cluster, GpuType, Node, NodeId, Placement
@@ -28,8 +28,30 @@ def kept_of(record: JobRecord, placement: Placement, node: int) -> Allocation | 
         return wanted
     if not own:
         return None
+    return _first_that_is_possible(record, placement, {**wanted_masks, node: there}, own)
+
+
+def without(record: JobRecord, placement: Placement, node: int) -> Allocation | None:
+    """What a training is to hold once it has left a node in place; None where it must begin anew elsewhere.
+
+    Those of its workers go on that train on other nodes, if there are any and its sizes allow it.
+    """
+    elsewhere = {index: mask for index, mask in _masks_of_those_who_train(record).items() if index != node}
+    if not record.members.workers or not elsewhere:
+        return None
+    wanted = placement[record.job.id]
+    wanted_masks = {
+        index: mask for index, mask in zip(wanted.nodes, wanted.masks, strict=True) if index != node
+    }
+    return _first_that_is_possible(record, placement, wanted_masks, elsewhere)
+
+
+def _first_that_is_possible(
+    record: JobRecord, placement: Placement, *candidates: Mapping[int, int]
+) -> Allocation | None:
+    """The first of these masks by node that a job may have, and no other job is to have."""
     others = placement.changed({record.job.id: None}).busy
-    for masks in ({**wanted_masks, node: there}, own):
+    for masks in candidates:
         kept_masks = {index: mask for index, mask in sorted(masks.items()) if mask}
         gpus = sum(mask.bit_count() for mask in kept_masks.values())
         free = not any(int(others[index]) & mask for index, mask in kept_masks.items())
@@ -174,21 +196,36 @@ def _close(state: State, index: int, now_s: float) -> None:
             record.why = f"node {state.nodes[index].name} takes nobody new"
             state.release(record, now_s, closed)
         elif smaller is not state.placement[job]:
-            state.placement = state.placement.changed({job: smaller})
-            state.hold(record, smaller, now_s, closed)
-            state.touch(record.id)
+            _keep(state, record, smaller, now_s, closed)
 
 
 def _vacate(state: State, index: int, now_s: float) -> None:
-    """A job that is to hold GPUs of a node waits again; the reconciler ends what still runs."""
+    """A job that is to hold GPUs of a node waits again; the reconciler ends what still runs.
+
+    A training leaves a node that is drained in place, where it can.
+    """
+    node = state.nodes[index]
+    cause = Cause(CauseKind.OPERATOR if node.up else CauseKind.NODE, node.name)
     for job, allocation in list((state.placement or {}).items()):
-        if index in allocation.nodes:
-            record = state.jobs[job]
-            if not state.nodes[index].up:
-                for worker in record.workers.values():
-                    if worker.node == index and worker.life is not WorkerPhase.ENDED:
-                        worker.orphaned = state.nodes[index].name
-            node = state.nodes[index]
-            record.why = f"node {node.name} {'drained' if node.up else 'lost'}"
-            kind = CauseKind.OPERATOR if node.up else CauseKind.NODE
-            state.release(record, now_s, Cause(kind, node.name))
+        if index not in allocation.nodes:
+            continue
+        record = state.jobs[job]
+        if not node.up:
+            for worker in record.workers.values():
+                if worker.node == index and worker.life is not WorkerPhase.ENDED:
+                    worker.orphaned = node.name
+        elif state.configured.drains == "in place":
+            assert state.placement is not None
+            if (rest := without(record, state.placement, index)) is not None:
+                _keep(state, record, rest, now_s, cause)
+                continue
+        record.why = f"node {node.name} {'drained' if node.up else 'lost'}"
+        state.release(record, now_s, cause)
+
+
+def _keep(state: State, record: JobRecord, smaller: Allocation, now_s: float, cause: Cause) -> None:
+    """A job is to hold less from now on."""
+    assert state.placement is not None
+    state.placement = state.placement.changed({record.job.id: smaller})
+    state.hold(record, smaller, now_s, cause)
+    state.touch(record.id)
