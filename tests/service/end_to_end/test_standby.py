@@ -8,15 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 
-import httpx
 import pytest
 
 from stretto.client import Client
 from stretto.demo.own_service import HERE, until
 
 from ..eventlog.servers import PostgreSQL
-from ..ports import free_ports
 from ..running import PROGRAM, Running
+from ..standby import Standby
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -24,35 +23,6 @@ OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "cornucopia")
 LONG = "{name: long, run: sleep 900}"
 TAKEN_OVER_S = 15.0
 PER_S, SUBMITTING_S, KILLED_AFTER = 20.0, 12.0, 60
-
-
-class Standby:
-    """A service that stands by on the state directory of another, at an address of its own."""
-
-    def __init__(self, leader: Running, *options: str) -> None:
-        self.port, self.log = free_ports(HERE, 1)[0], leader.folder / "standby.log"
-        command = [sys.executable, *PROGRAM, "serve", "--standby", "--insecure-loopback", *leader.options]
-        command += ["--state", str(leader.state), "--listen", f"{HERE}:{self.port}", *options]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        until(lambda: "standing by on" in self.words() or self._check_alive(), what="it stands by")
-
-    def words(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
-
-    def _check_alive(self) -> bool:
-        assert self.process.poll() is None, self.words()
-        return False
-
-    def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"http://{HERE}:{self.port}{path}", timeout=30)
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        return self.process.wait(timeout=60)
 
 
 def a_standby_takes_over(leader: Running) -> None:
@@ -76,7 +46,7 @@ def a_standby_takes_over(leader: Running) -> None:
         killed_s = time.monotonic()
         until(lambda: standby.get("/readyz").status_code == HTTPStatus.OK, what="the standby leads")
         print(f"ready {time.monotonic() - killed_s:.1f} s after the leader was killed")
-        leader.port, leader.process = standby.port, standby.process
+        standby.take_over_as(leader)
         with leader.client() as client:
             for name in (job, later):
                 shown = client.describe(name)
