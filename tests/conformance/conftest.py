@@ -15,7 +15,6 @@ from stretto.testing.backends.plugin import connection, pytest_pyfunc_call, stag
 from stretto.testing.services.plugin import service
 
 WORLDS = ["local", "emulated", "ray", "slurm", "kubernetes", "kubelets"]
-BACKENDS_ONLY = ("kubelets",)  # why: see its file
 # What takes a quarter of a minute or more there, as far as the normal run has it over another cluster, or has
 # the same of workers instead of services. `make test-long` has all of it.
 LONG_THERE = {
@@ -27,8 +26,11 @@ LONG_THERE = {
     "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
 }
+# What takes a minute, and what the normal run has of it over one cluster is enough.
+LONG_BUT_OVER_KUBELETS = ("test_a_training_grows_shrinks_and_moves_in_place_and_trains_on_each_sample_once",)
 # Over real kubelets the normal run has these; a container begins and ends in seconds, not in their tenths.
 SHORT_OVER_KUBELETS = (
+    *LONG_BUT_OVER_KUBELETS,
     "test_a_worker_goes_from_its_start_to_being_forgotten",
     "test_exit_statuses_and_signals_come_back_as_they_were",
     "test_a_stop_with_grace_lets_a_worker_save",
@@ -79,9 +81,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         params = getattr(getattr(item, "callspec", None), "params", {})
         if params.get("cluster") in ("kubernetes", "kubelets"):
             item.add_marker(pytest.mark.kubernetes)
-        if params.get("cluster") in BACKENDS_ONLY and "stage" not in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.skip(reason="only the suite of backends runs over real kubelets"))
         if params.get("cluster") == "kubelets" and item_name(item) not in SHORT_OVER_KUBELETS:
+            item.add_marker(pytest.mark.long)
+        if params.get("cluster") != "kubelets" and item_name(item) in LONG_BUT_OVER_KUBELETS:
             item.add_marker(pytest.mark.long)
         if params.get("cluster") in LONG_THERE.get(item_name(item), ()):
             item.add_marker(pytest.mark.long)

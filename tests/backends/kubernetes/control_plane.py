@@ -45,6 +45,7 @@ class ControlPlane:
     folder: Path
     tokens: dict[str, str] = field(default_factory=dict)  # by user
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    commands: dict[str, list[str]] = field(default_factory=dict)  # by which they were started
     port: int = field(default_factory=free_port)
 
     @property
@@ -93,7 +94,8 @@ class ControlPlane:
                 free_port(),
                 (
                     f"--service-account-private-key-file={key}",
-                    "--controllers=garbagecollector,namespace,job,podgc,nodelifecycle,resourcequota",
+                    "--controllers=garbagecollector,namespace,job,podgc,nodelifecycle,resourcequota,"
+                    "persistentvolume-binder,disruption",
                     f"--node-monitor-grace-period={NODE_GRACE_S}s",
                     "--node-monitor-period=1s",
                 ),
@@ -123,10 +125,20 @@ class ControlPlane:
         return path
 
     def _run(self, name: str, *arguments: str) -> None:
+        self.commands[name] = [str(FOLDER / "bin" / name), *arguments]
+        self.run_again(name)
+
+    def run_again(self, name: str) -> None:
+        """Start one of them as it was started before, on what is stored."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [FOLDER / "bin" / name, *arguments], stdout=log, stderr=log, cwd=self.folder
+                self.commands[name], stdout=log, stderr=log, cwd=self.folder
             )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to one of them."""
+        self.processes[name].kill()
+        self.processes[name].wait()
 
     def until_ready(self) -> None:
         """Wait until the API server answers."""
@@ -170,6 +182,28 @@ class ControlPlane:
         for kind, manifest in (("clusterroles", role), ("clusterrolebindings", binding)):
             answer = self.ask("POST", f"apis/{group}/v1/{kind}", manifest)
             assert answer.status_code in (201, 409), answer.text
+
+    def share(self, folder: Path, claim: str, namespace: str = "default") -> None:
+        """Make a claim whose volume is a folder of this machine, which every node sees; it is bound then."""
+        room = {"storage": "1Gi"}
+        of_both = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        volume = {
+            "metadata": {"name": claim},
+            "spec": {**of_both, "capacity": room, "hostPath": {"path": str(folder)},
+                     "claimRef": {"name": claim, "namespace": namespace}},
+        }  # fmt: skip
+        wanted = {
+            "metadata": {"name": claim},
+            "spec": {**of_both, "volumeName": claim, "resources": {"requests": room}},
+        }
+        claims = f"api/v1/namespaces/{namespace}/persistentvolumeclaims"
+        for path, manifest in (("api/v1/persistentvolumes", volume), (claims, wanted)):
+            answer = self.ask("POST", path, manifest)
+            assert answer.status_code == 201, answer.text
+        until_s = time.monotonic() + READY_S
+        while self.ask("GET", f"{claims}/{claim}").json()["status"].get("phase") != "Bound":
+            assert time.monotonic() < until_s, f"the claim {claim} is not bound"
+            time.sleep(0.1)
 
     def signal(self, name: str, number: int) -> None:
         """Suspend, wake or kill one of them."""

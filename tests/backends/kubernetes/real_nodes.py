@@ -2,14 +2,17 @@
 
 Each node has mount and process namespaces of its own. The kernel ends what is left in them, and takes away
 their mounts, once their first process is killed. No image registry is reached. The only image has busybox
-and empty folders, on which pods mount this machine's programs and its Python.
+and empty folders; the runtime shows this machine's programs in these, as if they were in the image. GPUs are
+numbers, which a device plug-in offers.
 """
 
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -27,21 +30,30 @@ from stretto.backends.kubernetes.manifests import ON_LOAN
 
 PROGRAMS = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox")
 IMAGE = "tests.local/machine:1"  # also the sandbox of each pod, which only waits
-UNSHARE = ("unshare", "-m", "-p", "-f", "--kill-child", "--mount-proc", "--propagation", "private")
+UNSHARE = ("unshare", "-m", "-p", "-f", "--kill-child", "--mount-proc", "--propagation", "slave")
 READY_S = 180.0  # chosen: for a machine under load
 CGROUPS = Path("/sys/fs/cgroup")
+PLUGIN = Path(__file__).with_name("device_plugin.py")
+ROOT = Path(__file__).parents[3]
+ETC = ("/etc/passwd", "/etc/group", "/etc/ld.so.cache")  # where programs look for users and libraries
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 
 # The first process of a node. The paths that a kubelet and the shims of containerd always use are folders of
-# the node's own, so that nothing remains of them and two nodes do not meet there.
+# the node's own, so that nothing remains of them and two nodes do not meet there. A kubelet that is killed
+# comes back, as its unit of systemd would have it, but not as long as there is a file AWAY.
 NODE = """
 set -e
 for path in /var/lib /var/log /run; do mount -t tmpfs none "$path"; done
-mkdir -p /var/lib/kubelet /var/log/pods /run/containerd
-containerd --config "$FOLDER/containerd.toml" >"$FOLDER/containerd.log" 2>&1 &
+mkdir -p /var/lib/kubelet/device-plugins /var/log/pods /run/containerd
+containerd --config "$FOLDER/containerd.toml" >>"$FOLDER/containerd.log" 2>&1 &
 until ctr -a /run/containerd.sock version >/dev/null 2>&1; do sleep 0.1; done
 ctr -a /run/containerd.sock -n k8s.io images import --snapshotter native "$FOLDER/../machine.tar"
-exec kubelet "$@" >"$FOLDER/kubelet.log" 2>&1
+$PLUGIN >>"$FOLDER/plugin.log" 2>&1 &
+set +e
+while :; do
+  kubelet "$@" >>"$FOLDER/kubelet.log" 2>&1
+  while [ -e "$FOLDER/AWAY" ]; do sleep 0.1; done
+done
 """
 
 
@@ -99,22 +111,21 @@ def write_image(path: Path) -> None:
         add(archive, "manifest.json", json.dumps(manifest).encode())
 
 
-def machine_section(writable: Sequence[str] = ()) -> dict[str, object]:
-    """The `kubernetes:` section of a job whose pods find this machine's programs and its Python.
-
-    writable: further folders of this machine, which pods may write.
-    """
+def machine_spec() -> dict[str, object]:
+    """What containers are made from, as OCI has it: with this machine's programs, Python and our tree."""
+    made = subprocess.run(
+        [control_plane.FOLDER / "bin" / "ctr", "oci", "spec"], capture_output=True, text=True, check=True
+    )
+    spec: dict[str, object] = json.loads(made.stdout)
     prefixes = {str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix)}
-    source = str(Path(__file__).parents[3] / "src")
-    paths = ["/usr", *sorted(path for path in {*prefixes, source} if not path.startswith("/usr/"))]
-    named = {f"machine-{number}": path for number, path in enumerate([*paths, *writable])}
-    return {
-        "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in named.items()],
-        "volume_mounts": [
-            {"name": name, "mountPath": path, "readOnly": path not in writable}
-            for name, path in named.items()
-        ],
-    }
+    paths = ["/usr", *sorted(path for path in {*prefixes, str(ROOT)} if not path.startswith("/usr/")), *ETC]
+    mounts = [
+        {"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
+        for path in paths
+        if Path(path).exists()
+    ]
+    spec["mounts"] = [*spec["mounts"], *mounts]  # type: ignore[misc]
+    return spec
 
 
 @dataclass
@@ -124,16 +135,19 @@ class RealNodes:
     folder: Path
     plane: ControlPlane
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)  # by node
+    gpus: int = 0  # of each
 
     def start(self, products: Mapping[str, str], gpus: int) -> "RealNodes":
         """Start a node of each name, with GPUs of its product, and wait until all are ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.gpus = gpus
         write_image(self.folder / "machine.tar")
+        (self.folder / "machine.json").write_text(json.dumps(machine_spec()), encoding="utf-8")
         for name, product in products.items():
             self._run(name, product)
         for name in products:
             self._until_registered(name)
-            self._describe(name, gpus)
+            self._describe(name)
         self.until_ready(tuple(products), gpus)
         return self
 
@@ -153,6 +167,7 @@ class RealNodes:
         environment = {
             **os.environ,
             "FOLDER": str(folder),
+            "PLUGIN": f"{sys.executable} {PLUGIN} {self.gpus}",
             "PATH": f"{programs}:{os.environ['PATH']}",
             "LD_LIBRARY_PATH": str(programs),  # runc needs its libseccomp
         }
@@ -197,6 +212,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   default_runtime_name = "runc"
 [{runtimes}.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{folder.parent}/machine.json"
 [{runtimes}.runtimes.runc.options]
   BinaryName = "{control_plane.FOLDER}/bin/runc"
 """
@@ -224,6 +240,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             "nodeStatusUpdateFrequency": "2s",
             "nodeLeaseDurationSeconds": 5,
             "syncFrequency": "5s",
+            "kubeAPIQPS": 50,  # more than as usual: pods come all the time
+            "kubeAPIBurst": 100,
         }
 
     def _logs(self, name: str) -> str:
@@ -237,13 +255,31 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             assert time.monotonic() < until_s, f"node {name} does not register: {self._logs(name)}"
             time.sleep(0.2)
 
-    def _describe(self, name: str, gpus: int) -> None:
-        """Give a node its GPUs and its address: a kubelet says no address on loopback of its own."""
-        addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
-        patch = {"status": {"capacity": {"nvidia.com/gpu": str(gpus)}, "addresses": addresses}}
+    def _describe(self, name: str) -> None:
+        """Give a node its address: a kubelet says no address on loopback of its own."""
+        patch = {"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}}
         path, kind = f"api/v1/nodes/{name}/status", "application/strategic-merge-patch+json"
         answer = self.plane.ask("PATCH", path, patch, kind)
         assert answer.status_code == 200, answer.text
+
+    def kill_kubelet(self, name: str) -> None:
+        """SIGKILL to the kubelet alone, which stays away until it is brought back; containers go on."""
+        (self.folder / name / "AWAY").touch()
+        os.kill(self.kubelet(name), signal.SIGKILL)
+
+    def bring_kubelet_back(self, name: str) -> None:
+        """Another kubelet, on what the disk has."""
+        (self.folder / name / "AWAY").unlink(missing_ok=True)
+
+    def kubelet(self, name: str) -> int:
+        """The process id of the kubelet of a node. Raises ProcessLookupError where there is none."""
+        root = f"--root-dir={self.folder / name / 'kubelet'}".encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                command = path.read_bytes().split(b"\0")
+                if command[0] == b"kubelet" and root in command:
+                    return int(path.parent.name)
+        raise ProcessLookupError(f"no kubelet of {name}")
 
     def until_ready(self, names: Sequence[str], gpus: int) -> None:
         """Wait until pods with GPUs may be bound to all of these nodes."""
@@ -263,6 +299,14 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
                 assert self.processes[name].poll() is None, f"node {name} ended: {self._logs(name)}"
                 assert time.monotonic() < until_s, f"{node['status']} {self._logs(name)}"
                 time.sleep(0.2)
+
+    def workers(self, name: str) -> list[int]:
+        """Processes of this machine that run in containers of workers of a node."""
+        found = []
+        for path in (path / "cgroup.procs" for path in self._groups(name) if path.parts[-3] == "memory"):
+            with suppress(OSError):
+                found += [int(pid) for pid in path.read_text().split() if _is_of_worker(pid)]
+        return found
 
     def left(self) -> Sequence[str]:
         """Mounts, processes and control groups of ours that this machine still has."""
@@ -292,6 +336,25 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         for group in CGROUPS.glob("*/k8s.io"):
             with suppress(OSError):  # it has groups of others
                 group.rmdir()
+
+
+def _is_of_worker(pid: str) -> bool:
+    with suppress(OSError):
+        return b"\0STRETTO_WORKER_ID=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    return False
+
+
+def process_in(worker: str, pid: int) -> int:
+    """The number on this machine of a process that the container of a worker calls `pid`; 0: it is gone."""
+    mark = f"STRETTO_WORKER_ID={worker}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            numbers = re.search(r"^NSpid:(.*)$", (path / "status").read_text(), flags=re.M)
+            if numbers is None or numbers[1].split()[-1] != str(pid) or len(numbers[1].split()) < 2:
+                continue
+            if mark in (path / "environ").read_bytes().split(b"\0"):
+                return int(path.name)
+    return 0
 
 
 def _remove_group(group: Path) -> None:

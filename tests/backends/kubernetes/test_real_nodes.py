@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.backends.kubernetes.control_plane import ControlPlane
-from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, machine_section, missing
+from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, missing
 from tests.conformance.worlds.kubernetes import rights
 
 from stretto.backends.kubernetes.backend import open_kubernetes
@@ -61,7 +61,6 @@ def worker(name: str, node: str, script: str, gpus: tuple[int, ...] = (0,)) -> W
         command=("/bin/sh", "-c", script),
         env={"STRETTO_TOKEN": "t"},
         grace_s=10,
-        asks={"kubernetes": machine_section()},
     )
 
 

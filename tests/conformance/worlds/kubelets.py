@@ -1,79 +1,79 @@
 """Real kubelets with containerd under a real control plane: pods are containers of this machine.
 
-Only the suite of backends runs over them: a container has nothing of this machine but what is mounted into
-it, which this world adds to each worker. Jobs of the suite of services would have to say it in their files.
-There are no GPUs, and no device plug-in that would choose some and show them: this world shows those that
-were asked for.
+What a container has of this machine is what its runtime shows it (see `real_nodes`), and the folder of all
+tests, by a claim. GPUs are numbers, which the kubelet itself gives to containers.
 """
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.backends.kubernetes.control_plane import ControlPlane
-from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, machine_section, missing
+from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, missing, process_in
 from tests.conformance.world import CannotRun, World
-from tests.conformance.worlds.kubernetes import LACKS as OF_KUBERNETES
-from tests.conformance.worlds.kubernetes import KubernetesWorld
+from tests.conformance.worlds.kubernetes import BLOWS, KubernetesWorld
 
 from stretto.backends.kubernetes.backend import open_kubernetes
 from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.protocol import Backend, WorkerStart, WorkerState
+from stretto.backends.protocol import Backend
 
-NODES = {"k0": "NVIDIA-A100-SXM4-80GB", "k1": "Tesla-T4"}
+NODES = dict.fromkeys(("k0", "k1"), "NVIDIA-A100-SXM4-80GB")  # of one type: a job may have both
 GPUS = 2
-OWN_PIDS = (
-    "a container counts its processes by itself: none can be killed from outside by the number it tells"
-)
-LACKS = {**OF_KUBERNETES, "test_a_worker_that_is_killed_from_outside_shows_as_killed": OWN_PIDS}
-
-
-@dataclass
-class OnThisMachine:
-    """A `Backend` whose containers have this machine's programs, and the folder of a test."""
-
-    inner: Backend
-    section: Mapping[str, object]
-
-    async def start(self, worker: WorkerStart) -> WorkerState:
-        """Start it with what its job's file would have to mount."""
-        shown = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, worker.gpus)), **worker.env}
-        asks = {"kubernetes": self.section, **worker.asks}
-        return await self.inner.start(replace(worker, asks=asks, env=shown))
-
-    def __getattr__(self, name: str) -> object:
-        """All else is the backend's own."""
-        return getattr(self.inner, name)
+CLAIM = "tests"
 
 
 @dataclass
 class KubeletsWorld(KubernetesWorld):
-    """Two nodes of two GPUs each."""
+    """Two nodes of some GPUs each. products: of them, by node."""
 
     name: str = "kubelets"
-    lacks: Mapping[str, str] = field(default_factory=lambda: LACKS)
+    products: Mapping[str, str] = field(default_factory=lambda: NODES)
+    gpus: int = GPUS
+    blows: Mapping[str, int] = field(default_factory=lambda: {**BLOWS, "kubelet": 6})
     cluster: RealNodes = field(init=False)
+
+    @property
+    def shared(self) -> Path:
+        """The folder of all tests, which pods mount where it is."""
+        return self.folder.parent
 
     def add_nodes(self, users: Sequence[str] = ()) -> None:
         """Start everything."""
         self.begin_plane(users)
-        self.cluster = RealNodes(self.folder / "nodes", self.plane).start(NODES, GPUS)
-        self.section = machine_section([str(self.folder.parent)])
+        # What is mounted here later is to be seen by nodes, too.
+        subprocess.run(["mount", "--bind", self.shared, self.shared], check=True)
+        subprocess.run(["mount", "--make-shared", self.shared], check=True)
+        self.plane.share(self.shared, CLAIM)
+        self.cluster = RealNodes(self.folder / "nodes", self.plane).start(self.products, self.gpus)
+        self.serve = (
+            *("--backend", "kubernetes", "--kubeconfig", str(self.kubeconfig), "--image", IMAGE),
+            *("--shared-claim", CLAIM, "--set", f"backend.shared_path={self.shared}"),
+            *("--set", "backend.host_network=true", "--set", f"backend.python={sys.executable}"),
+        )
 
     async def open(self) -> Backend:
         """A new connection, once both nodes are there."""
-        await asyncio.to_thread(self.cluster.until_ready, tuple(NODES), GPUS)
+        await asyncio.to_thread(self.cluster.until_ready, self.nodes(), self.gpus)
         options = KubernetesOptions(
-            kubeconfig=str(self.kubeconfig), image=IMAGE, host_network=True, python=sys.executable
+            kubeconfig=str(self.kubeconfig),
+            image=IMAGE,
+            host_network=True,
+            python=sys.executable,
+            shared_claim=CLAIM,
+            shared_path=str(self.shared),
         )
-        backend = await open_kubernetes(options, "conformance", self.folder / "state")
-        return OnThisMachine(backend, self.section)  # type: ignore[return-value]
+        return await open_kubernetes(options, "conformance", self.folder / "state")
 
     def nodes(self) -> Sequence[str]:
         """Both."""
-        return tuple(NODES)
+        return tuple(self.products)
+
+    def pid_of(self, worker: str, pid: int) -> int:
+        """Containers count their processes by themselves."""
+        return process_in(worker, pid)
 
     async def kill_node(self, name: str) -> None:
         """SIGKILL to the first process of the node, which takes all others along."""
@@ -81,10 +81,19 @@ class KubeletsWorld(KubernetesWorld):
 
     async def return_node(self, name: str) -> None:
         """The same kubelet, on what its disk has."""
-        await asyncio.to_thread(self.cluster.run_again, name, NODES[name])
+        await asyncio.to_thread(self.cluster.run_again, name, self.products[name])
+
+    def kill_kubelet(self, name: str) -> None:
+        """SIGKILL to a kubelet alone: containers go on."""
+        self.cluster.kill_kubelet(name)
+
+    def bring_kubelet_back(self, name: str) -> None:
+        """Another one."""
+        self.cluster.bring_kubelet_back(name)
 
     def _containers(self, name: str) -> list[int]:
-        return []  # those of pods go with them; at the end nothing may be left of any node
+        """Processes of workers; containers of a node that was killed went with it."""
+        return self.cluster.workers(name)
 
     async def close(self) -> None:
         """End everything; raises where a pod or process is left."""
@@ -92,12 +101,13 @@ class KubeletsWorld(KubernetesWorld):
         self.wire.close()
         await asyncio.to_thread(self.cluster.close)
         await asyncio.to_thread(self.plane.close)
+        subprocess.run(["umount", "-l", self.shared], check=True)
         assert not left, f"left behind: {left}"
         assert self.cluster.left() == []
 
 
 def begin(folder: Path) -> World:
-    """Two nodes of two GPUs each, of two types."""
+    """Two nodes of two GPUs each."""
     if why := missing():
         raise CannotRun(why)
     world = KubeletsWorld(folder, ControlPlane(folder / "plane"))

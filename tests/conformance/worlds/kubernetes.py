@@ -29,6 +29,8 @@ MANIFESTS = Path(__file__).parents[3] / "deploy" / "kustomize" / "sqlite"
 PRODUCTS = {"k0": "NVIDIA-A100-SXM4-80GB", "k1": "NVIDIA-A100-SXM4-80GB", "k2": "Tesla-T4"}
 GPUS = 2
 STATUS_OUTSIDE = "what a command has left running is seen in its pod only; the pod holds its GPUs until then"
+# That fall on no other cluster, and how often where two hundred jobs run.
+BLOWS = {"api_server": 4, "watch": 6, "silence": 3, "container": 10, "eviction": 6}
 LACKS = {
     "test_a_child_that_outlives_its_parent_keeps_the_gpus_until_it_is_gone": STATUS_OUTSIDE,
 }
@@ -65,6 +67,7 @@ class KubernetesWorld:
     serve: Sequence[str] = ()
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     wire: Proxy = field(default_factory=Proxy)
+    blows: Mapping[str, int] = field(default_factory=lambda: BLOWS)
 
     def begin_plane(self, users: Sequence[str] = ()) -> None:
         """Start the control plane, and the way to it that a service takes."""
@@ -162,6 +165,58 @@ class KubernetesWorld:
         finally:
             self.wire.slow = False
 
+    # ── blows ─────────────────────────────────────────────────────────────────────────────────────
+
+    def kill_api_server(self) -> None:
+        """SIGKILL to the API server."""
+        self.plane.kill("kube-apiserver")
+
+    def begin_api_server(self) -> None:
+        """The next one, on what is stored; it takes its time to be ready."""
+        self.plane.run_again("kube-apiserver")
+
+    def kill_container(self, worker: str) -> bool:
+        """SIGKILL to all of the container of a worker; whether there was one."""
+        for pid in (pid for name in self.nodes() for pid in self._containers(name)):
+            if _has_variable(pid, f"STRETTO_WORKER_ID={worker}"):
+                for each in family(pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(each, signal.SIGKILL)
+                return True
+        return False
+
+    def pods(self, node: str = "") -> list[tuple[str, str]]:
+        """(namespace, name) of our pods, of one node or of all."""
+        listed = self.plane.ask("GET", "api/v1/pods").json()["items"]
+        return [
+            (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            for pod in listed
+            if "stretto.dev/service" in pod["metadata"].get("labels", {})
+            and node in ("", pod["spec"].get("nodeName", ""))
+        ]
+
+    def evict(self, namespace: str, name: str) -> bool:
+        """Have a pod evicted, as `kubectl drain` has; whether that was granted."""
+        eviction = {
+            "apiVersion": "policy/v1beta1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        path = f"api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        return self.plane.ask("POST", path, eviction).status_code == 201
+
+    def cordon(self, node: str, closed: bool = True) -> None:
+        """Keep new pods away from a node, or no more, as `kubectl cordon` does."""
+        patch, kind = {"spec": {"unschedulable": closed}}, "application/merge-patch+json"
+        answer = self.plane.ask("PATCH", f"api/v1/nodes/{node}", patch, kind)
+        assert answer.status_code == 200, answer.text
+
+    def kept(self) -> list[str]:
+        """Names of ConfigMaps of ours: one has the supervisor, and stays with its namespace."""
+        listed = self.plane.ask("GET", "api/v1/configmaps").json()["items"]
+        names = (one["metadata"]["name"] for one in listed)
+        return [name for name in names if name.startswith("stretto")]
+
     def _containers(self, name: str) -> list[int]:
         """First processes of containers that live."""
         found = []
@@ -182,7 +237,10 @@ class KubernetesWorld:
             for each in answer.json()["items"]
             if "stretto.dev/service" in each["metadata"].get("labels", {})
         ]
-        return [*ours, *(f"process {pid} of {name}" for name in PRODUCTS for pid in self._containers(name))]
+        return [
+            *ours,
+            *(f"process {pid} of {name}" for name in self.nodes() for pid in self._containers(name)),
+        ]
 
     def forget_workers(self) -> None:
         """Services know their own pods by their name."""
@@ -195,6 +253,12 @@ class KubernetesWorld:
         self.wire.close()
         await asyncio.to_thread(self.plane.close)
         assert not left, f"left behind: {left}"
+
+
+def _has_variable(pid: int, variable: str) -> bool:
+    with suppress(OSError):
+        return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
 
 
 def begin(folder: Path, users: Sequence[str] = ()) -> World:

@@ -20,6 +20,7 @@ class Proxy:
     chance: Random = field(default_factory=lambda: Random(1))
     listener: socket.socket = field(init=False)
     open: list[socket.socket] = field(default_factory=list)
+    mute: set[socket.socket] = field(default_factory=set)  # connections that carry nothing any more
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -58,8 +59,24 @@ class Proxy:
                     time.sleep(LATE_S)
                     if self.chance.random() < LOST:
                         break
-                target.sendall(data)
+                if source not in self.mute:
+                    target.sendall(data)
         hang_up(source, target)
+
+    def cut(self) -> int:
+        """End all connections; how many there were."""
+        those = [one for one in self.open if one.fileno() >= 0]
+        hang_up(*those)
+        return len(those)
+
+    def fall_silent(self) -> int:
+        """Carry nothing over the connections that are open, and leave them open; how many these are.
+
+        So it is where a firewall between two machines has forgotten a connection.
+        """
+        those = [one for one in self.open if one.fileno() >= 0]
+        self.mute = {one for one in self.mute if one.fileno() >= 0} | {*those}
+        return len(those)
 
     def close(self) -> None:
         """Listen no more, and cut what is open."""

@@ -26,11 +26,12 @@ from stretto.testing.backends.lives import Lives
 from stretto.testing.backends.stage import Stage
 from stretto.testing.backends.stops import Stops
 from stretto.testing.backends.trouble import Trouble
-from stretto.testing.backends.world import CannotRun, World
+from stretto.testing.backends.world import CannotRun, CountsProcesses, World, pid_of
 
 __all__ = [
     "BackendConformance",
     "CannotRun",
+    "CountsProcesses",
     "Gpus",
     "HandOvers",
     "Lives",
@@ -38,6 +39,7 @@ __all__ = [
     "Stops",
     "Trouble",
     "World",
+    "pid_of",
 ]
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from stretto.testing.backends.stage import Stage
+from stretto.testing.backends.world import pid_of
 
 LONG_S = 600.0  # longer than any test waits
 
@@ -76,6 +77,6 @@ class Stops:
         """A worker that is killed from outside shows as killed."""
         worker = await stage.start("sleep", 600.0)
         began = await stage.began(worker)
-        os.kill(began["pid"], signal.SIGKILL)
+        os.kill(pid_of(stage.world, began), signal.SIGKILL)
         ended = await stage.ended(worker)
         assert (ended.status, ended.signal, ended.stopped) == (137, 9, False)

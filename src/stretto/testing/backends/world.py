@@ -6,7 +6,7 @@ Tests run an event loop each: a world keeps nothing that belongs to one.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from stretto.backends.protocol import Backend
 
@@ -61,3 +61,18 @@ class World(Protocol):
     async def close(self) -> None:
         """Everything stopped, by process id; raises where a process is left."""
         ...
+
+
+@runtime_checkable
+class CountsProcesses(Protocol):
+    """A cluster whose workers count their processes by themselves, as containers do."""
+
+    def pid_of(self, worker: str, pid: int) -> int:
+        """The number on this machine of a process that a worker calls by another; 0 where it is gone."""
+        ...
+
+
+def pid_of(world: World, note: Mapping[str, Any]) -> int:
+    """The number on this machine of the process of which a worker has noted its beginning; 0: it is gone."""
+    pid = int(note["pid"])
+    return world.pid_of(str(note["worker"]), pid) if isinstance(world, CountsProcesses) else pid

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stretto.model import InputError
+from stretto.testing.backends.world import pid_of
 from stretto.testing.services.fixture import ServiceFixture
 
 
@@ -97,7 +98,7 @@ class Jobs:
         job = service.submit("beat", 100_000, gpus=2)
         service.until_works(job, 2)
         service.until(lambda: service.count(job) > 2, "it has counted")
-        os.kill(service.began(job)[0]["pid"], signal.SIGKILL)
+        os.kill(pid_of(service.world, service.began(job)[0]), signal.SIGKILL)
         before = service.count(job)
         assert service.until_works(job, 2, attempt=2)["failures"] == 0
         service.until(lambda: service.count(job) > before + 2, "it goes on")
