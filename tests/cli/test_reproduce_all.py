@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stretto.experiments import published
-from stretto.experiments.causes import Figure, Series, Switch, switched_runs
+from stretto.experiments.causes import Figure, Series, Switch, switched_runs, value_of
 from stretto.experiments.reproduction import Experiment, Input, Made, Request, Row
 from stretto.experiments.spec import RunSpec
 
@@ -44,7 +44,7 @@ def switched(request: Request) -> Series:
         request,
         specs,
         [Switch("twice the jobs", trace={"jobs": "6"})],
-        lambda results: [[float(len(result.requests.jobs)) for result in results]],
+        lambda results: [value_of([float(len(result.requests.jobs)) for result in results])],
     )
     return Series((Figure("philly/fifo", "jobs", 3.0),), tuple(rows), ("more jobs are more",))
 

@@ -14,6 +14,7 @@ from stretto.estimate.estimators import MeasuredTables, NoEstimate, OnlineGoodpu
 from stretto.estimate.fit import fit
 from stretto.estimate.goodput import BatchLimits, best_batch
 from stretto.estimate.goodput_rows import Fit
+from stretto.estimate.other_types import Untried
 from stretto.estimate.published_fit import published_fit
 from stretto.estimate.throughput import Choice, Mode, ThroughputModel, iteration_s, step_s, without_sync
 from stretto.model import (
@@ -336,3 +337,35 @@ def test_a_fixed_batch_may_be_split_below_what_was_profiled() -> None:
     row = estimate(OnlineGoodput(), evidence(NOTHING_OBSERVED, seen, fixed_batch=16)).per_s[0]
     assert np.isfinite(row[COLUMNS.gpus <= 16]).all()
     assert np.isnan(row[COLUMNS.gpus > 16]).all()
+
+
+@pytest.mark.parametrize("untried", list(Untried))
+def test_what_is_believed_of_untried_types_without_profiles(untried: Untried) -> None:
+    """A job ran on several GPUs of A: on B it may have many, one or none, and scale as it was seen to."""
+    estimator = OnlineGoodput(mode=Mode.NO_PROF, untried=untried)
+    ran = evidence(seen_on(0, *SEVERAL))
+    row = estimate(estimator, ran).per_s[0]
+    hopeful = estimate(OnlineGoodput(mode=Mode.NO_PROF), ran).per_s[0]
+    assert of_kind(row, 0) == pytest.approx(of_kind(hopeful, 0)), "it was tried"
+    one, eight = row[column(1, 1, 1)], row[column(1, 8, 1)]
+    match untried:
+        case Untried.PERFECT:
+            assert row == pytest.approx(hopeful)
+        case Untried.MEASURED:
+            assert one == pytest.approx(row[column(1, 1, 0)])
+            assert eight < 0.95 * hopeful[column(1, 8, 1)]
+        case Untried.SMALLEST:
+            assert one == pytest.approx(hopeful[column(1, 1, 1)])
+            assert np.isnan(eight)
+        case Untried.NEVER:
+            assert np.isnan(of_kind(row, 1)).all()
+    blind = estimate(estimator, evidence()).per_s[0]
+    assert np.isfinite(blind).all(), "a job that has run nowhere may begin anywhere"
+
+
+def test_beliefs_count_in_the_mode_without_profiles_alone() -> None:
+    ran = evidence(seen_on(0, *SEVERAL))
+    usual = estimate(OnlineGoodput(), ran).per_s
+    assert estimate(OnlineGoodput(untried=Untried.NEVER), ran).per_s == pytest.approx(usual, nan_ok=True)
+    with pytest.raises(InputError, match=r"untried must be one of perfect, measured, smallest, never"):
+        OnlineGoodput(untried="hope")  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from stretto.experiments.causes import (
     Value,
     make_causes,
     switched_runs,
+    value_of,
 )
 from stretto.experiments.causes_page import met_by, rows_of, series_lines
 from stretto.experiments.published import EXPERIMENTS
@@ -48,8 +49,8 @@ class Recording(Request):
         return places
 
 
-def as_they_are(results: Sequence[Result]) -> list[list[float]]:
-    return [[float(cast("Any", result)) for result in results]]
+def as_they_are(results: Sequence[Result]) -> list[Value]:
+    return [value_of([float(cast("Any", result)) for result in results])]
 
 
 def test_the_first_row_is_the_table_and_each_other_one_has_one_assumption_changed() -> None:
@@ -150,7 +151,7 @@ def test_a_table_without_a_series_is_refused() -> None:
 
 def test_a_series_counts_its_simulations() -> None:
     def series(request: Request) -> Series:
-        rows = switched_runs(request, SPECS[:1], [], lambda results: [[float(len(results))]])
+        rows = switched_runs(request, SPECS[:1], [], lambda results: [Value(float(len(results)))])
         return Series((Figure("a", "runs", 1.0),), tuple(rows))
 
     made = make_causes(
@@ -160,16 +161,19 @@ def test_a_series_counts_its_simulations() -> None:
     assert made.took_s > 0
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in EXPERIMENTS.items() if one.causes and not one.simulations]
-)
+WITHOUT_SIMULATIONS = [
+    pytest.param(name, marks=[pytest.mark.torch, pytest.mark.heavy] if name == "ones-fig13" else [])
+    for name, each in EXPERIMENTS.items()
+    if each.causes and not each.simulations and not each.data
+]
+
+
+@pytest.mark.parametrize("name", WITHOUT_SIMULATIONS)
 def test_a_series_without_simulations_begins_with_the_figures_of_its_table(name: str) -> None:
-    one = EXPERIMENTS[name]
-    if one.data:
-        pytest.skip("needs a data set")
-    assert one.causes is not None
-    series = one.causes(Request(None, scale=0.2))
-    table = {(row.row, row.metric): row for row in one.make(Request(None, scale=0.2))[1]}
+    experiment = EXPERIMENTS[name]
+    assert experiment.causes is not None
+    series = experiment.causes(Request(None, scale=0.2))
+    table = {(row.row, row.metric): row for row in experiment.make(Request(None, scale=0.2))[1]}
     for figure, value in zip(series.figures, series.switched[0].values, strict=True):
         row = table.get((figure.row, figure.metric))
         if row is not None:

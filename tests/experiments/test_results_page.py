@@ -7,6 +7,7 @@ import pytest
 
 from stretto.experiments.all_tables import CAUSES, Table, read_all
 from stretto.experiments.causes import Causes
+from stretto.experiments.knowledge import knowledge_of
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.results_page import READ, page_of
 
@@ -48,3 +49,14 @@ def test_each_series_of_switched_assumptions_is_of_a_table_that_has_one(path: Pa
     asked = {(figure.row, figure.metric): figure.paper for figure in causes.series.figures}
     assert all(printed[key] == paper for key, paper in asked.items() if key in printed)
     assert asked.keys() & printed.keys(), "it asks after a figure of its table"
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_of_each_policy_it_is_said_how_what_it_knows_compares_with_its_paper(path: Path) -> None:
+    """A baseline that knows more, or less, than its paper gives it is so named beside the table."""
+    shown = json.loads(path.read_text(encoding="utf-8"))["shown"]
+    assert [policy for policy in shown if not knowledge_of(path.stem, policy)] == []
+
+
+def test_a_policy_of_no_paper_has_nothing_said_of_it() -> None:
+    assert knowledge_of("sia-table3", "sjf") == knowledge_of("nobody-table1", "sia") == ""

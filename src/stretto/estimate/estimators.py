@@ -10,6 +10,7 @@ import numpy as np
 
 from stretto.estimate.fit import Memo
 from stretto.estimate.goodput_rows import Fit, Held, Question, answer_all, chosen_batches, frame_of
+from stretto.estimate.other_types import Untried, forbid, without_profiles
 from stretto.estimate.throughput import Choice, Mode
 from stretto.model import (
     BatchChoice,
@@ -106,6 +107,7 @@ class OnlineGoodput:
     reference: Choice = Choice.MOST_OBSERVED  # whose model stands in for that of another type
     fit: Fit = Fit.BEST  # how models are fitted
     share: Share = Share.JOB  # whose evidence counts; a live service always counts that of the model
+    untried: Untried = Untried.PERFECT  # in mode no-prof: what is believed of types that a job has not tried
     _rows: Memo[Question, FloatArray] = field(
         default_factory=lambda: Memo(answer_all, REMEMBERED_ROWS), repr=False, compare=False
     )
@@ -120,11 +122,20 @@ class OnlineGoodput:
         object.__setattr__(self, "reference", _one_of(Choice, self.reference, "reference"))
         object.__setattr__(self, "fit", _one_of(Fit, self.fit, "fit"))
         object.__setattr__(self, "share", _one_of(Share, self.share, "share"))
+        object.__setattr__(self, "untried", _one_of(Untried, self.untried, "untried"))
         if self.fit is Fit.PUBLISHED:
             import scipy.optimize  # noqa: F401  (now, not in the middle of the first decision)
 
     def estimate(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         """Goodput in steps of the initial batch per second; where only a table is known, what it says."""
+        if self.mode is Mode.NO_PROF and self.untried is Untried.MEASURED:
+            snapshot = without_profiles(snapshot)
+        speeds = self._believed(snapshot, configurations)
+        if self.mode is Mode.NO_PROF:
+            forbid(speeds, self.untried)
+        return speeds
+
+    def _believed(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         jobs = snapshot.jobs
         types, width = len(snapshot.cluster.types), len(configurations)
         evidence = jobs.evidence
@@ -139,7 +150,7 @@ class OnlineGoodput:
         shown = [job_evidence for job_evidence in evidence if job_evidence is not None]
         requested = jobs.gpus.tolist()
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
-        frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
+        frame = frame_of(configurations, per_node, self._scales_as, self.reference, self.fit)
         # One question for each job; equal ones are answered once, and answers are kept from round to round.
         questions = [
             Question(
@@ -170,6 +181,12 @@ class OnlineGoodput:
         ]
         return speeds
 
+    @property
+    def _scales_as(self) -> Mode:
+        """Bootstrapping from no profile scales an untried type as those that were tried."""
+        is_measured = self.mode is Mode.NO_PROF and self.untried is Untried.MEASURED
+        return Mode.BOOTSTRAP if is_measured else self.mode
+
     def batches(
         self,
         snapshot: Snapshot,
@@ -178,7 +195,7 @@ class OnlineGoodput:
     ) -> list[BatchChoice]:
         """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
-        frame = frame_of(configurations, per_node, self.mode, self.reference, self.fit)
+        frame = frame_of(configurations, per_node, self._scales_as, self.reference, self.fit)
         # All jobs are asked about in one call; what was answered before comes from the memo.
         asked = []
         for row, kind, nodes, gpus in allocations:

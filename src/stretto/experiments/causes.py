@@ -81,7 +81,7 @@ class Causes:
     name: str  # of the table
     series: Series
     simulations: int
-    took_s: float  # of one simulation after the other; where there is none, of all of it
+    took_s: float  # of a core, for one simulation after the other; where there is none, for all of it
     scale: float
     made_on: str
     commit: str = ""
@@ -142,14 +142,14 @@ def make_causes(experiment: Experiment, request: Request) -> Causes:
             f"--causes {experiment.name}: expected a table with a series of switched assumptions"
         )
     request = replace(request, tally=Tally())
-    began = time.perf_counter()
+    began_s = time.process_time()
     series = experiment.causes(request)
-    wall_s = time.perf_counter() - began
+    worked_s = time.process_time() - began_s
     return Causes(
         experiment.name,
         series,
         request.tally.simulations,
-        request.tally.simulated_s or wall_s,
+        request.tally.processor_s or worked_s,
         request.scale,
         datetime.now(UTC).date().isoformat(),
         commit_of_code(),
@@ -169,6 +169,7 @@ class Switch:
     trace: Mapping[str, str] = field(default_factory=dict)  # parameters of the made trace
     recipe: Mapping[str, str] = field(default_factory=dict)  # parameters of the trace's last recipe
     policy: str = ""  # another one in the place of the table's
+    only: str = ""  # the settings are for runs of this policy alone
     cluster: str = ""  # likewise
 
     @property
@@ -177,7 +178,8 @@ class Switch:
         others = {"policy": self.policy, "cluster": self.cluster, "trace": self.made}
         named = [f"{what}={name}" for what, name in others.items() if name]
         changed = {**self.trace, **self.recipe, **self.settings}
-        return " ".join([*named, *(f"{key}={value}" for key, value in changed.items())])
+        of_policy = f" of {self.only}" if self.only else ""
+        return " ".join([*named, *(f"{key}={value}" for key, value in changed.items())]) + of_policy
 
     def of(self, spec: RunSpec) -> RunSpec:
         """The run with this assumption changed."""
@@ -193,11 +195,11 @@ class Switch:
             trace=MARK.join((base, *recipes)),
             policy=self.policy or spec.policy,
             cluster=self.cluster or spec.cluster,
-            settings={**spec.settings, **self.settings},
+            settings={**spec.settings, **(self.settings if self.only in ("", spec.policy) else {})},
         )
 
 
-Measure = Callable[[Sequence[Result]], Sequence[Sequence[float]]]
+Measure = Callable[[Sequence[Result]], Sequence[Value]]
 
 
 def switched_runs(
@@ -205,8 +207,7 @@ def switched_runs(
 ) -> list[Switched]:
     """The table's own runs, and those with each assumption switched.
 
-    measure: from the results of all specs, in their order, to the values of each figure: one for each made
-    trace, or a single one.
+    measure: from the results of all specs, in their order, to the value of each figure.
     """
     all_switches = [Switch(NOTHING), *switches]
     wanted = [switch.of(spec) for switch in all_switches for spec in specs]
@@ -216,7 +217,7 @@ def switched_runs(
     for place, switch in enumerate(all_switches):
         of_switch = wanted[place * len(specs) : (place + 1) * len(specs)]
         values = measure([results[repr(spec)] for spec in of_switch])
-        rows.append(Switched(switch.what, switch.how, tuple(value_of(each) for each in values)))
+        rows.append(Switched(switch.what, switch.how, tuple(values)))
     return rows
 
 

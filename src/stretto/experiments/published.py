@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
+from stretto.experiments.cornucopia import causes as cornucopia_causes
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
 from stretto.experiments.ones import batches, progress, speeds, switches
+from stretto.experiments.ones import causes as ones_causes
 from stretto.experiments.ones import comparison as ones
 from stretto.experiments.reproduction import Experiment, Made, Request
+from stretto.experiments.sia import causes as sia_causes
 from stretto.experiments.sia import comparison as sia
 from stretto.experiments.sia import figures, settings
 from stretto.experiments.unisched import causes as unisched_causes
@@ -38,8 +41,22 @@ def lyra(
 EXPERIMENTS: Mapping[str, Experiment] = {
     one.name: one
     for one in (
-        Experiment("cornucopia-fig1", "Cornucopia, figure 1", "chronus", parts.figure1, 6, "1 min"),
-        Experiment("cornucopia-table1", "Cornucopia, table 1", "chronus", parts.table1),
+        Experiment(
+            "cornucopia-fig1",
+            "Cornucopia, figure 1",
+            "chronus",
+            parts.figure1,
+            6,
+            "1 min",
+            causes=cornucopia_causes.figure1,
+        ),
+        Experiment(
+            "cornucopia-table1",
+            "Cornucopia, table 1",
+            "chronus",
+            parts.table1,
+            causes=cornucopia_causes.table1,
+        ),
         Experiment("cornucopia-table3", "Cornucopia, table 3", "chronus", parts.table3),
         Experiment("cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", comparison.figure4, 21),
         Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", comparison.figure6, 39),
@@ -54,7 +71,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3, "40 s"),
         Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 5, "2 min"),
-        Experiment("cornucopia-fig9", "Cornucopia, figure 9", "chronus", comparison.figure9, 12),
+        Experiment(
+            "cornucopia-fig9",
+            "Cornucopia, figure 9",
+            "chronus",
+            comparison.figure9,
+            12,
+            causes=cornucopia_causes.figure9,
+        ),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", comparison.figure10, 12),
         Experiment("cornucopia-profile", "Cornucopia, section 4.3", "", parts.profile),
         lyra("lyra-table5", "table 5", tables.table5, 16, "12 min"),
@@ -87,28 +111,69 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s", causes=speeds.causes
         ),
         Experiment("ones-fig3", "ONES (SC 2021), figure 3", "", batches.figure3, 0, "20 s"),
-        Experiment("ones-fig13", "ONES (SC 2021), figures 13 and 14", "", batches.figure13, 0, "1 min"),
+        Experiment(
+            "ones-fig13",
+            "ONES (SC 2021), figures 13 and 14",
+            "",
+            batches.figure13,
+            0,
+            "1 min",
+            causes=ones_causes.figure13,
+        ),
         Experiment("ones-fig6", "ONES (SC 2021), figure 6", "", progress.figure6, 0, "3 s"),
         Experiment("ones-fig16", "ONES (SC 2021), figure 16", "", switches.figure16, 0, "1 min"),
-        Experiment("ones-fig15", "ONES (SC 2021), figure 15 and table 4", "", ones.figure15, 12, "8 min"),
+        Experiment(
+            "ones-fig15",
+            "ONES (SC 2021), figure 15 and table 4",
+            "",
+            ones.figure15,
+            12,
+            "8 min",
+            causes=ones_causes.figure15,
+        ),
         Experiment(
             "ones-fig15-grown", "ONES (SC 2021), figure 15, other batches", "", ones.figure15_grown, 12
         ),
-        Experiment("ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17, 48),
+        Experiment(
+            "ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17, 48, causes=ones_causes.figure17
+        ),
         Experiment(
             "ones-fig17-grown", "ONES (SC 2021), figure 17, other batches", "", ones.figure17_grown, 48
         ),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
         Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25, "6 min"),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
-        Experiment("sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15),
-        Experiment("sia-fig1", "Sia (SOSP 2023), figure 1, right", "sia", settings.figure1, 15),
+        Experiment(
+            "sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15, causes=sia_causes.modes
+        ),
+        Experiment(
+            "sia-fig1",
+            "Sia (SOSP 2023), figure 1, right",
+            "sia",
+            settings.figure1,
+            15,
+            causes=sia_causes.figure1,
+        ),
         Experiment("sia-fig2", "Sia (SOSP 2023), figure 2", "sia", figures.figure2),
-        Experiment("sia-fig4", "Sia (SOSP 2023), figures 4 and 5", "sia", figures.figure4, 15),
+        Experiment(
+            "sia-fig4",
+            "Sia (SOSP 2023), figures 4 and 5",
+            "sia",
+            figures.figure4,
+            15,
+            causes=sia_causes.figure4,
+        ),
         Experiment("sia-fig6", "Sia (SOSP 2023), figure 6", "sia", figures.figure6, 15),
         Experiment("sia-fig7", "Sia (SOSP 2023), figure 7", "sia", figures.figure7, 75),
         Experiment("sia-gpt", "Sia (SOSP 2023), section 5.3", "sia", figures.gpt),
-        Experiment("sia-fig10", "Sia (SOSP 2023), figure 10", "sia", settings.figure10, 30),
+        Experiment(
+            "sia-fig10",
+            "Sia (SOSP 2023), figure 10",
+            "sia",
+            settings.figure10,
+            30,
+            causes=sia_causes.figure10,
+        ),
         Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),
         Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
         Experiment("unisched-fig1", "UniSched (TPDS 2024), figure 1", "", estimator.figure1, 0, "1 s"),
@@ -123,14 +188,33 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             causes=unisched_causes.table3,
         ),
         Experiment(
-            "unisched-fig6", "UniSched (TPDS 2024), figures 6a and 6b", "chronus", unisched.figure6, 84
+            "unisched-fig6",
+            "UniSched (TPDS 2024), figures 6a and 6b",
+            "chronus",
+            unisched.figure6,
+            84,
+            causes=unisched_causes.figure6,
         ),
         Experiment(
             "unisched-fig6cd", "UniSched (TPDS 2024), figures 6c and 6d", "", unisched.figure6_density, 35
         ),
-        Experiment("unisched-fig7", "UniSched (TPDS 2024), figure 7", "", estimator.figure7, 0, "1 min"),
         Experiment(
-            "unisched-fig8", "UniSched (TPDS 2024), figure 8", "chronus", estimator.figure8, 6, "4 min"
+            "unisched-fig7",
+            "UniSched (TPDS 2024), figure 7",
+            "",
+            estimator.figure7,
+            0,
+            "1 min",
+            causes=unisched_causes.figure7,
+        ),
+        Experiment(
+            "unisched-fig8",
+            "UniSched (TPDS 2024), figure 8",
+            "chronus",
+            estimator.figure8,
+            6,
+            "4 min",
+            causes=unisched_causes.figure8,
         ),
         Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched_parts.figure9, 62),
         Experiment(

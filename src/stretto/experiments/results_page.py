@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from stretto.experiments.all_tables import Outcome
 from stretto.experiments.causes_page import SIGNS, series_lines
+from stretto.experiments.knowledge import knowledge_of
 from stretto.experiments.markdown import cell, duration, in_sentences, number, share
 from stretto.experiments.markdown import table as table_of
 from stretto.experiments.reproduction import Row, Verdict, table_verdict
@@ -135,7 +136,9 @@ def _section(outcome: Outcome) -> list[str]:
         for each in table.inputs
     ]
     lines += [f"- {in_sentences(note)}" for note in table.notes]
-    lines += [f"- Shown to `{policy}`: {_shown(words)}." for policy, words in sorted(table.shown.items())]
+    for policy, words in sorted(table.shown.items()):
+        told = knowledge_of(outcome.experiment.name, policy)
+        lines.append(f"- Shown to `{policy}`: {_shown(words)}." + (f" {told}." if told else ""))
     if outcome.why:
         state = "failed" if outcome.failed else "was not made"
         lines.append(f"- Its series of switched assumptions {state}: {cell(outcome.why)}")

@@ -18,7 +18,7 @@ from stretto.policies.three_sigma.options import (
 from stretto.policies.three_sigma.policy import (
     Histogram,
     ThreeSigma,
-    distribution,
+    best_known,
     given_elapsed,
     learned,
 )
@@ -43,8 +43,11 @@ def test_a_job_is_expected_to_hold_its_gpus_with_the_chance_that_it_still_runs()
 
 
 def test_runtimes_that_a_job_has_outrun_are_left_out() -> None:
-    support_s, probability = given_elapsed(SUPPORT_S[0], HALF[0], 6.0, 60.0)
-    assert (support_s.tolist(), probability.tolist()) == ([15.0], [1.0])
+    """Of two jobs alike, one has run for 6 s, which is more than 5."""
+    support_s = np.repeat(SUPPORT_S, 2, axis=0)
+    left_s, probability = given_elapsed(support_s, HALF[0], np.array([6.0, 0.0]), 60.0)
+    assert left_s.tolist() == [[0.0, 9.0], [5.0, 15.0]]
+    assert probability.tolist() == [[0.0, 1.0], [0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,9 @@ def test_a_job_that_has_outrun_everything_is_given_twice_as_many_cycles_each_tim
     elapsed_s: float, expected_s: float
 ) -> None:
     """Longest 15 s, cycles of 60 s: 15 + 60, + 120 more, + 240 more."""
-    assert given_elapsed(SUPPORT_S[0], HALF[0], elapsed_s, 60.0)[0].tolist() == [expected_s]
+    left_s, probability = given_elapsed(SUPPORT_S, HALF[0], np.array([elapsed_s]), 60.0)
+    assert left_s.tolist() == [[expected_s - elapsed_s, 0.0]]
+    assert probability.tolist() == [[1.0, 0.0]]
 
 
 def test_a_job_that_cannot_be_in_time_loses_its_worth_over_one_more_runtime() -> None:
@@ -76,14 +81,14 @@ def test_the_feature_that_has_erred_least_is_asked() -> None:
     history = learned(history, a_job("b", user="u", model="x"), 2.0)
     history = learned(history, a_job("c", user="v", model="m"), 4.0)
     history = learned(history, a_job("d", user="v", model="m"), 1.0)
-    ratios, probability = distribution(history, a_job("e", user="u", model="m"))
-    assert ratios == pytest.approx([2.0], rel=0.05)
-    assert probability == pytest.approx([1.0])
+    best = best_known(history, a_job("e", user="u", model="m"))
+    assert best.seen == pytest.approx([2.0], rel=0.05)
+    assert best.probability == pytest.approx([1.0])
 
 
 def test_estimates_are_believed_before_any_job_has_ended() -> None:
-    ratios, probability = distribution({}, a_job("a"))
-    assert (ratios.tolist(), probability.tolist()) == ([1.0], [1.0])
+    best = best_known({}, a_job("a"))
+    assert (best.seen.tolist(), best.probability.tolist()) == ([1.0], [1.0])
 
 
 def test_a_histogram_knows_how_wrong_its_mean_was() -> None:

@@ -21,7 +21,7 @@ from stretto.experiments.cornucopia.comparison import (
 )
 from stretto.experiments.reproduction import Input, Made, Request, Row, data_set
 from stretto.model import FloatArray, IntArray, Job
-from stretto.policies.cornucopia.profiler import is_linear, scaling_factors
+from stretto.policies.cornucopia.profiler import LINEAR_WITHIN, is_linear, scaling_factors
 from stretto.sim import metrics
 from stretto.sim.result import Result
 from stretto.sim.settings import Scaling, SimSettings
@@ -72,7 +72,7 @@ def figure1(request: Request) -> Made:
 
 def table1(request: Request) -> Made:
     """Jobs with GPUs beyond the point up to which each brings as much as the second did, and those GPUs."""
-    traces = {"philly": trace_of(request), "venus": VENUS, "saturn": "helios-saturn:seed=0@cornucopia"}
+    traces = traces_of_table1(request)
     curves = Curves(read_cluster(f"gpu8-{CLUSTERS[-1]}"), SimSettings(scaling=Scaling.CATALOGUE))
     rows = []
     for name, trace in traces.items():
@@ -95,15 +95,20 @@ def table1(request: Request) -> Made:
     )
 
 
-def gpus_beyond_linear(jobs: Sequence[Job], curves: Curves) -> IntArray:
-    """(jobs,) GPUs that each asks for beyond those that bring as much as its second does."""
+def traces_of_table1(request: Request) -> dict[str, str]:
+    """By the names of the table."""
+    return {"philly": trace_of(request), "venus": VENUS, "saturn": "helios-saturn:seed=0@cornucopia"}
+
+
+def gpus_beyond_linear(jobs: Sequence[Job], curves: Curves, within: float = LINEAR_WITHIN) -> IntArray:
+    """(jobs,) GPUs that each asks for beyond those that bring as much as its second does, within a part."""
     beyond: dict[tuple[str, int], int] = {}
     for job in jobs:
         key = (job.model, job.gpus)
         if key not in beyond:
             factors = scaling_factors(curves.of(job, np.ones(1)).per_s[0], job.gpus)
             counts = range(1, job.gpus)
-            linear = next((count for count in counts if not is_linear(factors[count])), job.gpus)
+            linear = next((count for count in counts if not is_linear(factors[count], within)), job.gpus)
             beyond[key] = job.gpus - linear
     return np.array([beyond[job.model, job.gpus] for job in jobs], dtype=np.int64)
 

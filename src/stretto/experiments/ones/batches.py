@@ -23,6 +23,16 @@ SHOWN_EVERY = 6  # epochs between two rows of the series; chosen
 
 
 @dataclass(frozen=True)
+class Training:
+    """How one is trained, beside its batches."""
+
+    rate: float = RATE  # learning rate of the initial batch
+    momentum: float = MOMENTUM
+    power: float = 1.0  # of the batch over the initial one, by which the rate grows; 3.3.2: linearly
+    hidden: int = 32  # channels of the second convolution
+
+
+@dataclass(frozen=True)
 class Trained:
     """One training, by epoch."""
 
@@ -30,11 +40,8 @@ class Trained:
     accuracy: tuple[float, ...]  # after it, on images that it never saw
 
 
-def train(seed: int, batches: Sequence[int], is_scaled: bool) -> Trained:
-    """Train for as many epochs as there are batches, in samples a step.
-
-    is_scaled: the learning rate grows in proportion to the batch (3.3.2), else it stays.
-    """
+def train(seed: int, batches: Sequence[int], training: Training = Training()) -> Trained:
+    """Train for as many epochs as there are batches, in samples a step."""
     import torch
     from sklearn.datasets import load_digits
     from torch import nn
@@ -49,13 +56,18 @@ def train(seed: int, batches: Sequence[int], is_scaled: bool) -> Trained:
     trained, tested = order[:TRAINED], order[TRAINED:]
     torch.manual_seed(seed)
     model = nn.Sequential(
-        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()),
-        *(nn.Flatten(), nn.Linear(32 * 4 * 4, 10)),
+        *(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, training.hidden, 3, stride=2, padding=1),
+            nn.ReLU(),
+        ),
+        *(nn.Flatten(), nn.Linear(training.hidden * 4 * 4, 10)),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(model.parameters(), lr=training.rate, momentum=training.momentum)
     losses, accuracies = list[float](), list[float]()
     for batch in batches:
-        optimizer.param_groups[0]["lr"] = RATE * (batch / INITIAL if is_scaled else 1)
+        optimizer.param_groups[0]["lr"] = training.rate * (batch / INITIAL) ** training.power
         shuffled = trained[torch.randperm(TRAINED, generator=generator)]
         total = 0.0
         for part in torch.split(shuffled, batch):
@@ -72,9 +84,9 @@ def train(seed: int, batches: Sequence[int], is_scaled: bool) -> Trained:
 
 def figure3(request: Request) -> Made:
     """The accuracy on several workers with a fixed local batch and learning rate."""
-    seeds = _seeds(request)
+    seeds = seeds_of(request)
     by_workers = {
-        workers: [train(seed, [workers * INITIAL] * EPOCHS, is_scaled=False) for seed in range(seeds)]
+        workers: [train(seed, [workers * INITIAL] * EPOCHS, Training(power=0.0)) for seed in range(seeds)]
         for workers in WORKERS
     }
     rows = []
@@ -95,10 +107,10 @@ def figure3(request: Request) -> Made:
 
 def figure13(request: Request) -> Made:
     """The loss against the samples seen where the batch grows sixteenfold, at once or in two steps."""
-    seeds = _seeds(request)
+    seeds = seeds_of(request)
     by_plan = {
         plan: [
-            train(seed, [INITIAL * factor for factor in factors for _ in range(THIRD)], is_scaled=True)
+            train(seed, [INITIAL * factor for factor in factors for _ in range(THIRD)])
             for seed in range(seeds)
         ]
         for plan, factors in FACTORS.items()
@@ -126,7 +138,8 @@ def figure13(request: Request) -> Made:
     return [_input(seeds)], rows, _notes()
 
 
-def _seeds(request: Request) -> int:
+def seeds_of(request: Request) -> int:
+    """How many trainings of each kind; InputError where none can be made."""
     for module, name in (("torch", "PyTorch"), ("sklearn", "scikit-learn")):
         if find_spec(module) is None:
             raise InputError(f"this figure trains a real model: expected {name}, which is not installed")

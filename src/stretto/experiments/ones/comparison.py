@@ -108,15 +108,15 @@ def figure15(request: Request, trace: str = TRACE) -> Made:
         name = f"ones less than {policy}"
         p = metrics.significance(ours.paired_s, other.paired_s)
         rows += [
-            Row(name, "avg_jct_reduction", JCT_REDUCTION[policy], _less(ours.jct_s, other.jct_s)),
-            *rows_over_seeds(name, "avg_jct_reduction", None, _less_by_seed(ours, other))[1:],
+            Row(name, "avg_jct_reduction", JCT_REDUCTION[policy], less(ours.jct_s, other.jct_s)),
+            *rows_over_seeds(name, "avg_jct_reduction", None, less_by_seed(ours, other))[1:],
             Row(
                 name,
                 "avg_execution_reduction",
                 EXECUTION_REDUCTION.get(policy),
-                _less(ours.execution_s, other.execution_s),
+                less(ours.execution_s, other.execution_s),
             ),
-            Row(name, "avg_queue_reduction", QUEUE_REDUCTION[policy], _less(ours.queue_s, other.queue_s)),
+            Row(name, "avg_queue_reduction", QUEUE_REDUCTION[policy], less(ours.queue_s, other.queue_s)),
             Row(name, "wilcoxon_p_one_sided", WILCOXON_P[policy] / 2, p),
         ]
     return _inputs(trace), rows, _notes(results)
@@ -138,8 +138,8 @@ def figure17(request: Request, trace: str = TRACE) -> Made:
         if policy != "ones":
             figure = REDUCTION_BY_GPUS.get(gpus, {}).get(policy)
             ours, name = runs[gpus, "ones"], f"{gpus} GPUs: ones less than {policy}"
-            rows.append(Row(name, "avg_jct_reduction", figure, _less(ours.jct_s, result.jct_s)))
-            rows += rows_over_seeds(name, "avg_jct_reduction", None, _less_by_seed(ours, result))[1:]
+            rows.append(Row(name, "avg_jct_reduction", figure, less(ours.jct_s, result.jct_s)))
+            rows += rows_over_seeds(name, "avg_jct_reduction", None, less_by_seed(ours, result))[1:]
     policies = {policy: result for (_, policy), result in runs.items()}
     return _inputs(trace), rows, _notes(policies)
 
@@ -158,32 +158,37 @@ def _compared(
     request: Request, sizes: Sequence[int], hours: int, trace: str
 ) -> dict[tuple[int, str], Pooled]:
     """Every policy that there is on every size, by (GPUs, policy); ONES, the slowest, is started first."""
-    registered = policy_names()
-    policies = ["ones", *(name for name in BASELINES if name in registered)]
-    window = min(1.0, max(request.scale, LEAST_JOBS / (hours * JOBS_PER_HOUR)))
-    keys = [(gpus, policy) for policy in policies for gpus in sizes]
+    keys = [(gpus, policy) for policy in policies_of() for gpus in sizes]
     runs = [(gpus, policy, seed) for gpus, policy in keys for seed in SEEDS]
-    specs = [
-        RunSpec(
-            cluster=f"ones-{gpus}",
-            trace=f"{trace}:hours={hours},seed={seed}",
-            policy=policy,
-            settings=SETTINGS.get(policy, FIXED_BATCH),
-            window=window,
-        )
-        for gpus, policy, seed in runs
-    ]
+    specs = [spec_of(request, gpus, hours, trace, policy, seed) for gpus, policy, seed in runs]
     results = dict(zip(runs, request.run(specs), strict=True))
     return {key: Pooled(tuple(results[*key, seed] for seed in SEEDS)) for key in keys}
 
 
-def _less(ours: FloatArray, theirs: FloatArray) -> float | None:
+def policies_of() -> list[str]:
+    """ONES and those of its baselines that there are."""
+    registered = policy_names()
+    return ["ones", *(name for name in BASELINES if name in registered)]
+
+
+def spec_of(request: Request, gpus: int, hours: int, trace: str, policy: str, seed: int) -> RunSpec:
+    """One simulation of some hours of arrivals."""
+    return RunSpec(
+        cluster=f"ones-{gpus}",
+        trace=f"{trace}:hours={hours},seed={seed}",
+        policy=policy,
+        settings=SETTINGS.get(policy, FIXED_BATCH),
+        window=min(1.0, max(request.scale, LEAST_JOBS / (hours * JOBS_PER_HOUR))),
+    )
+
+
+def less(ours: FloatArray, theirs: FloatArray) -> float | None:
     """By what share of theirs our mean is lower."""
     baseline = metrics.mean(theirs)
     return 1.0 - metrics.mean(ours) / baseline if baseline > 0 else None
 
 
-def _less_by_seed(ours: Pooled, theirs: Pooled) -> list[float]:
+def less_by_seed(ours: Pooled, theirs: Pooled) -> list[float]:
     """By what share of theirs our mean is lower, on each made trace."""
     pairs = zip(ours.of_seeds("jct_s"), theirs.of_seeds("jct_s"), strict=True)
     return [1.0 - mean_s / baseline_s for mean_s, baseline_s in pairs]

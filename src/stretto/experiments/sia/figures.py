@@ -9,7 +9,7 @@ from stretto.estimate.efficiency import gain
 from stretto.experiments.reproduction import Input, Made, Request, Row, rows_over_seeds
 from stretto.experiments.sia.settings import MIXED
 from stretto.experiments.sia.workloads import SCALE_NOTE, figures_of, inputs_of, spec_of, traces_of
-from stretto.experiments.spec import set_up
+from stretto.experiments.spec import RunSpec, set_up
 from stretto.model import Job, JobId
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
@@ -56,14 +56,8 @@ def figure2(request: Request) -> Made:
 def figure4(request: Request) -> Made:
     """Thirty jobs of three hours on 44 GPUs of three types, simulated."""
     seeds = max(1, round(SEEDS * request.scale))
-    traces = [
-        f"synthetic-sia:jobs={TESTBED_JOBS},hours={TESTBED_HOURS},seed={300 + seed}" for seed in range(seeds)
-    ]
-    specs = [
-        replace(spec_of(request, TESTBED, trace, policy, TESTBED_JOBS), window=1.0)
-        for policy in POLICIES
-        for trace in traces
-    ]
+    traces = testbed_traces(seeds)
+    specs = [testbed_spec(request, trace, policy) for policy in POLICIES for trace in traces]
     results = dict(zip(((spec.policy, spec.trace) for spec in specs), request.run(specs), strict=True))
     jct_h = {
         policy: [float(results[policy, trace].jct_s.mean()) / 3600 for trace in traces] for policy in POLICIES
@@ -83,6 +77,18 @@ def figure4(request: Request) -> Made:
     )
     made = f"{seeds} times {TESTBED_JOBS} jobs of {TESTBED_HOURS} hours"
     return _made_jobs(request, made), rows, notes
+
+
+def testbed_traces(seeds: int) -> list[str]:
+    """The made jobs that stand for those of the testbed."""
+    return [
+        f"synthetic-sia:jobs={TESTBED_JOBS},hours={TESTBED_HOURS},seed={300 + seed}" for seed in range(seeds)
+    ]
+
+
+def testbed_spec(request: Request, trace: str, policy: str) -> RunSpec:
+    """All of them, whatever share is asked for."""
+    return replace(spec_of(request, TESTBED, trace, policy, TESTBED_JOBS), window=1.0)
 
 
 def figure6(request: Request) -> Made:

@@ -87,7 +87,7 @@ def table3(request: Request) -> Made:
         rows += [
             *rows_over_seeds(name, "R_slo_percent", missed_percent, missed),
             *rows_over_seeds(name, "avg_jct_min", jct_min, took_min),
-            Row(name, "load", None, float(np.mean([_load(result) for result in of_seeds]))),
+            Row(name, "load", None, float(np.mean([load_of(result) for result in of_seeds]))),
             Row(name, "restarts_a_job", None, float(np.mean([r.restarts.mean() for r in of_seeds]))),
         ]
     made = Input(
@@ -101,7 +101,7 @@ def table3(request: Request) -> Made:
     return [made, *inputs_of(request)[2:]], rows, (f"{len(SEEDS)} made samples of each size", *notes)
 
 
-def _load(result: Result) -> float:
+def load_of(result: Result) -> float:
     """GPU time that all jobs held over what the testbed has while they arrive."""
     return float(result.attained_gpu_s.sum()) / (TESTBED_GPUS * TESTBED_ARRIVALS_S)
 

@@ -12,6 +12,7 @@ from stretto.estimate.placement_runtime import iteration_s
 from stretto.experiments.ones.switches import suspended_and_resumed
 from stretto.experiments.reproduction import Bound, Input, Made, Request, Row
 from stretto.experiments.spec import set_up
+from stretto.experiments.unisched.measured import Equation
 from stretto.experiments.unisched.runs import (
     CLUSTERS,
     ESTIMATE_ERROR,
@@ -139,8 +140,8 @@ def figure7(request: Request) -> Made:
     return inputs, rows, notes
 
 
-def speed_errors(model: str, cluster: Cluster) -> FloatArray:
-    """(counts,) of equation 2: relative error of the time of an iteration at one local batch."""
+def speed_errors(model: str, cluster: Cluster, equation: Equation = iteration_s) -> FloatArray:
+    """(counts,) of equation 2, or another: relative error of the time of an iteration at one local batch."""
     curves = Curves(cluster, SimSettings(scaling=Scaling.CATALOGUE))
     job = Job(JobId("1"), 0.0, 1, model=model, max_gpus=max(COUNTS))
     speeds = curves.of(job, np.ones(1))
@@ -148,7 +149,7 @@ def speed_errors(model: str, cluster: Cluster) -> FloatArray:
     # Speeds are relative, of samples a second: n times the local batch in the time of an iteration.
     near_s, far_s = (2.0 / float(per_s[0, 2]) for per_s in (speeds.per_s, speeds.spread_per_s))
     compute_s = 1.0 / float(speeds.per_s[0, 1])
-    predicted_s = iteration_s(compute_s, near_s - compute_s, far_s - compute_s, counts, counts <= node_gpus)
+    predicted_s = equation(compute_s, near_s - compute_s, far_s - compute_s, counts, counts <= node_gpus)
     wrong: FloatArray = np.abs(predicted_s * speeds.per_s[0, counts] / counts - 1.0)
     return wrong
 

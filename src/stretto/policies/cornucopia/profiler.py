@@ -82,6 +82,6 @@ def factor_of_last_gpu(factors: tuple[float, ...], gpus: int) -> float:
     return factors[gpus - 1] if gpus <= len(factors) else 0.0
 
 
-def is_linear(loss: float) -> bool:
+def is_linear(loss: float, within: float = LINEAR_WITHIN) -> bool:
     """Whether a job's last GPU brings as much as its second did, nearly."""
-    return loss >= 1.0 - LINEAR_WITHIN
+    return loss >= 1.0 - within

@@ -57,6 +57,12 @@ class Histogram:
         return float((self.seen * self.count).sum() / self.count.sum()) if self.count.size else 1.0
 
     @property
+    def probability(self) -> FloatArray:
+        """(bins,) of each ratio."""
+        shares: FloatArray = self.count / self.count.sum()
+        return shares
+
+    @property
     def mean_error(self) -> float:
         """Relative error of the mean so far; infinite before the first try."""
         return self.error / self.tried if self.tried else float("inf")
@@ -158,7 +164,7 @@ class ThreeSigma(CheckedSettings, space="policy"):
         waits = bool((shares.gpus == 0).any())
         memory = Seen(
             snapshot.now_s,
-            tuple(jobs[row] for row in range(len(jobs))),
+            tuple(map(jobs.requests.jobs.__getitem__, jobs.rows.tolist())),
             jobs.progress.executed_s.copy(),
             jobs.estimates.duration_s.copy(),
             shares.gpus,
@@ -170,8 +176,9 @@ class ThreeSigma(CheckedSettings, space="policy"):
         """The history with the jobs that have ended since: about half a cycle ago."""
         active: set[JobId] = set(snapshot.jobs.ids)
         history = seen.history
-        for row, job in enumerate(seen.jobs):
-            if job.id in active or not seen.given[row] or not seen.estimate_s[row] > 0:
+        for row in np.flatnonzero((seen.given > 0) & (seen.estimate_s > 0)).tolist():
+            job = seen.jobs[row]
+            if job.id in active:
                 continue
             ran_s = seen.executed_s[row] + max(snapshot.now_s - seen.at_s - self.cycle_s / 2, 0.0)
             if ran_s > 0:
@@ -245,18 +252,27 @@ class ThreeSigma(CheckedSettings, space="policy"):
         return waiting[by_worth[now[by_worth]]], stoppable[plan.stopped]
 
     def _left(self, jobs: JobTable, rows: IntArray, history: History) -> tuple[FloatArray, FloatArray]:
-        """(rows, bins) seconds that are left of each job, and their probabilities; padded with zeros."""
-        distributions = []
-        for row in rows.tolist():
-            ratio, probability = distribution(history, jobs[row])
-            executed_s = float(jobs.progress.executed_s[row])
-            estimate_s = max(float(jobs.estimates.duration_s[row]), SHORTEST_S)
-            support_s, likely = given_elapsed(ratio * estimate_s, probability, executed_s, self.cycle_s)
-            distributions.append((support_s - executed_s, likely))
-        widest = max((len(support_s) for support_s, _ in distributions), default=1)
-        left_s, probability = np.zeros((2, len(distributions), widest))
-        for row, (support_s, likely) in enumerate(distributions):
-            left_s[row, : len(support_s)], probability[row, : len(likely)] = support_s, likely
+        """(rows, bins) seconds that are left of each job, and their probabilities; 0 where there is none."""
+        # Jobs of one histogram are looked at together: hundreds run, and few histograms are the best of any.
+        alike: dict[int, tuple[Histogram, list[int]]] = {}
+        best: dict[tuple[object, ...], Histogram] = {}
+        for place, row in enumerate(rows.tolist()):
+            job = jobs[row]
+            kind = (job.user, job.queue, job.model, job.gpus)
+            if kind not in best:
+                best[kind] = best_known(history, job)
+            alike.setdefault(id(best[kind]), (best[kind], []))[1].append(place)
+        widest = max((histogram.seen.size for histogram, _ in alike.values()), default=1)
+        left_s, probability = np.zeros((2, len(rows), widest))
+        estimate_s = np.maximum(jobs.estimates.duration_s[rows], SHORTEST_S)
+        executed_s = jobs.progress.executed_s[rows]
+        for histogram, places in alike.values():
+            support_s = histogram.seen * estimate_s[places, None]
+            after_s = executed_s[places]
+            bins = slice(histogram.seen.size)
+            left_s[places, bins], probability[places, bins] = given_elapsed(
+                support_s, histogram.probability, after_s, self.cycle_s
+            )
         return left_s, probability
 
     def _utility(self, snapshot: Snapshot, rows: IntArray) -> Utility:
@@ -294,26 +310,28 @@ def learned(history: History, job: Job, ratio: float) -> History:
     return {**history, **added}
 
 
-def distribution(history: History, job: Job) -> tuple[FloatArray, FloatArray]:
-    """(bins,) ratios and their probabilities, of the feature whose mean has erred least; else the broader."""
+def best_known(history: History, job: Job) -> Histogram:
+    """Of the feature whose mean has erred least; else the broader."""
     known = [history[key] for key in features_of(job) if key in history]
-    if not known:
-        return NOTHING_SEEN.seen, NOTHING_SEEN.count
-    best = min(known, key=lambda histogram: histogram.mean_error)
-    return best.seen, best.count / best.count.sum()
+    return min(known, key=lambda histogram: histogram.mean_error) if known else NOTHING_SEEN
 
 
 def given_elapsed(
-    support_s: FloatArray, probability: FloatArray, elapsed_s: float, cycle_s: float
+    support_s: FloatArray, probability: FloatArray, elapsed_s: FloatArray, cycle_s: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Durations still possible once a job has run for so long, and P(duration | > elapsed).
+    """(jobs, bins) seconds that jobs go on beyond `elapsed_s`, and P(duration | > elapsed); 0 where none.
 
-    It may have outrun all of them (under-estimate). Then 2^n cycles more are assumed, if this has been done n
-    times before: 1, 2, 4, … cycles beyond the longest.
+    support_s: (jobs, bins) durations. probability: (bins,). A job may have outrun all of them
+    (under-estimate). Then 2^n cycles more are assumed, if this has been done n times before: 1, 2, 4, …
+    cycles beyond the longest.
     """
-    possible = support_s > elapsed_s
-    if possible.any():
-        return support_s[possible], probability[possible] / probability[possible].sum()
-    beyond = max(elapsed_s - float(support_s.max()), 0.0) / cycle_s
-    times = int(np.floor(np.log2(beyond + 1.0) + 1e-9))
-    return np.array([float(support_s.max()) + cycle_s * (2.0 ** (times + 1) - 1.0)]), np.ones(1)
+    possible = support_s > elapsed_s[:, None]
+    likely = np.where(possible, probability, 0.0)
+    outran = ~possible.any(axis=1)
+    longest_s = support_s.max(axis=1)
+    beyond = np.maximum(elapsed_s - longest_s, 0.0) / cycle_s
+    times = np.floor(np.log2(beyond + 1.0) + 1e-9)
+    left_s = np.where(possible, support_s - elapsed_s[:, None], 0.0)
+    left_s[outran, 0] = (longest_s + cycle_s * (2.0 ** (times + 1.0) - 1.0) - elapsed_s)[outran]
+    likely[outran, 0] = 1.0
+    return left_s, likely / likely.sum(axis=1, keepdims=True)
