@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stretto.jobfile.stretto_file import KEYS
-from stretto.kubernetes_operator.crd import OF_KEY, definition, spec_schema
+from stretto.kubernetes_operator.crd import definition, elastic_schema, spec_schema
 from stretto.kubernetes_operator.elastic_job import MUTABLE, ElasticJob, bounds_of, digest_of
 from stretto.model import InputError
 
@@ -55,7 +55,7 @@ def a_resource(spec: dict[str, Any]) -> ElasticJob:
 def test_the_rules_stand_where_these_tests_look() -> None:
     (version,) = definition()["spec"]["versions"]
     text = str(version["schema"])
-    places = (spec_schema(), OF_KEY["elastic"])
+    places = (spec_schema(), elastic_schema())
     assert text.count("'rule'") == sum(len(place["x-kubernetes-validations"]) for place in places)
 
 
@@ -69,7 +69,7 @@ def test_bounds_are_refused_by_the_server_where_the_operator_refuses_them(elasti
         is_good = True
     except InputError:
         is_good = False
-    assert (refused(OF_KEY["elastic"], elastic) == []) == is_good
+    assert (refused(elastic_schema(), elastic) == []) == is_good
 
 
 @given(specs(), specs())

@@ -82,6 +82,7 @@ app.command()(serve.serve)
 app.command()(kubernetes_operator.operator)
 app.command()(submit.submit)
 app.command()(submit.attach)
+app.command()(submit.job_schema)
 app.command("list")(jobs.list_jobs)
 for verb in (jobs.describe, forecast.explain, jobs.logs, events.events):
     app.command()(verb)

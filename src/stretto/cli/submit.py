@@ -161,6 +161,13 @@ def attach(job: JobName, url: Url = "", token: Token = "") -> None:
     leave_with(found)
 
 
+def job_schema() -> None:
+    """Print the JSON Schema of a job file, for editors and programs that write one."""
+    from stretto.jobfile.schema import file_schema
+
+    print(json.dumps(file_schema(), indent=2))
+
+
 def leave_with(job: dict[str, Any]) -> None:
     """Leave with the status of a job that has ended otherwise than well."""
     if job["ended_s"] is not None and job["state"] != "COMPLETED":

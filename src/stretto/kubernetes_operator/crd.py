@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of `ElasticJob`, made from the keys of a job file.
+"""The CustomResourceDefinition of `ElasticJob`, made from the schema of a job file.
 
 What may change while a job runs, and what contradicts itself, is checked by the API server with rules of CEL.
 Servers before 1.25 know no such rules. So the operator checks the same, and says so in a condition.
@@ -8,21 +8,14 @@ from typing import Any
 
 import yaml
 
-from stretto.jobfile.spec import PLAIN_KEYS
-from stretto.jobfile.stretto_file import KEYS
+from stretto.jobfile.schema import OPEN, resource_properties
 from stretto.kubernetes_operator.elastic_job import GROUP, KIND, MUTABLE, PLURAL, VERSION
 
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
-TRUTH: Schema = {"type": "boolean"}
 WHOLE: Schema = {"type": "integer"}
-WHOLE_OR_TEXT: Schema = {"x-kubernetes-int-or-string": True}
-ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}  # checked by the service
-TEXTS: Schema = {"type": "object", "additionalProperties": TEXT}
-OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
-MOST_SIZES = 1_000  # chosen
 SIZES_OF = "has({0}.elastic) && has({0}.elastic.sizes) ? {0}.elastic.sizes : []"
 KEEPS_SIZES: Schema = {
     "rule": "has(self.elastic) == has(oldSelf.elastic) && "
@@ -32,40 +25,25 @@ KEEPS_SIZES: Schema = {
 }
 
 NOT_OF_A_RESOURCE = frozenset({"array", "hold"})  # several jobs; and `suspend` is the word for it
-OF_KEY: dict[str, Schema] = {
-    **dict.fromkeys(("name", "queue", "setup", "workdir"), TEXT),
-    "run": {"type": "string", "minLength": 1},
-    **dict.fromkeys(("envs", "labels", "slurm"), OBJECT),
-    "priority": WHOLE_OR_TEXT,
-    "resources": OBJECT,
-    "elastic": {
-        "type": "object",
-        "properties": {
-            "min": {"type": "integer", "minimum": 1},
-            "max": {"type": "integer", "minimum": 1},
-            # Bounded, as are rules that compare it: the API server refuses rules that may cost too much.
-            "sizes": {"type": "array", "maxItems": MOST_SIZES, "items": {"type": "integer", "minimum": 1}},
-        },
-        "x-kubernetes-validations": [
-            {
-                "rule": "!has(self.min) || !has(self.max) || self.min <= self.max",
-                "message": "elastic.min must be at most elastic.max",
-            }
-        ],
-    },
-    **dict.fromkeys(("batch", "stop", "checkpoint", "restart", "kubernetes"), OBJECT),
-    "preemptible": TRUTH,
-    **dict.fromkeys(("deadline", "grace_period", "max_time", "start_after", "expected_time"), WHOLE_OR_TEXT),
-    **dict.fromkeys(("rewards", "depends_on", "notify"), ANY),
-}
-OF_TYPE: dict[type, Schema] = {bool: TRUTH, int: WHOLE, float: {"type": "number"}}
+
+
+def elastic_schema() -> Schema:
+    """The sizes of a job. All keys are known to the API server, whose rules compare them."""
+    schema = {key: value for key, value in resource_properties()["elastic"].items() if key not in OPEN}
+    rule = {
+        "rule": "!has(self.min) || !has(self.max) || self.min <= self.max",
+        "message": "elastic.min must be at most elastic.max",
+    }
+    return {**schema, "x-kubernetes-validations": [rule]}
 
 
 def spec_schema() -> Schema:
     """What a spec may say: the keys of a job file, and `suspend`."""
-    keys = [key for key in KEYS if key not in NOT_OF_A_RESOURCE]
-    properties = {key: OF_KEY.get(key) or _of_plain_key(key) for key in keys}
-    fixed = [key for key in keys if key not in MUTABLE]
+    properties = {
+        **{key: schema for key, schema in resource_properties().items() if key not in NOT_OF_A_RESOURCE},
+        "elastic": elastic_schema(),
+    }
+    fixed = [key for key in properties if key not in MUTABLE]
     return {
         "type": "object",
         "required": ["run"],
@@ -90,11 +68,6 @@ def spec_schema() -> Schema:
 def _is_comparable(schema: Schema) -> bool:
     """Whether rules can see it: what a schema leaves open, they cannot."""
     return "x-kubernetes-preserve-unknown-fields" not in schema
-
-
-def _of_plain_key(key: str) -> Schema:
-    """The type of a key that is read as its declaration says."""
-    return OF_TYPE.get(type(PLAIN_KEYS[key].default), TEXT)
 
 
 def status_schema() -> Schema:

@@ -29,6 +29,7 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/jobs", None, "user"),
     ("POST", "/api/v1/jobs", SMALL, "user"),
     ("POST", "/api/v1/jobs/dry-run", SMALL, "user"),
+    ("GET", "/api/v1/job-schema", None, "user"),
     ("GET", "/api/v1/jobs/{job}", None, "owner"),
     ("GET", "/api/v1/jobs/{job}/wait?wait_s=0", None, "owner"),
     ("GET", "/api/v1/jobs/{job}/explain", None, "owner"),

@@ -20,6 +20,7 @@ from stretto.service.http.routes import (
     decisions,
     forecast,
     health,
+    job_schema,
     jobs,
     kubeflow,
     lenders,
@@ -41,6 +42,24 @@ from stretto.service.service import Service
 
 if TYPE_CHECKING:
     from stretto.service.http.oidc.provider import Provider
+
+PARTS = (
+    *(forecast, timeline, jobs, job_schema, logs, sse, nodes, queues, decisions, reservations),
+    *(
+        priority_classes,
+        lenders,
+        shares,
+        usage,
+        budgets,
+        webhooks,
+        tokens,
+        workers,
+        kubeflow,
+        health,
+        dashboard,
+    ),
+)
+ROUTERS = tuple(part.router for part in PARTS)  # of what programs ask; pages come beside
 
 
 def app_of(service: Service, limits: Limits | None = None, provider: "Provider | None" = None) -> FastAPI:
@@ -74,28 +93,8 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
     app.state.requests = set()
     app.state.provider = provider
     problems.install(app)
-    for part in (
-        *(
-            forecast,
-            timeline,
-            jobs,
-            logs,
-            sse,
-            nodes,
-            queues,
-            decisions,
-            reservations,
-            priority_classes,
-            lenders,
-            shares,
-            usage,
-            budgets,
-            webhooks,
-            tokens,
-        ),
-        *(workers, kubeflow, health, dashboard),
-    ):
-        app.include_router(part.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.include_router(oidc.pages)
     app.include_router(dashboard.pages)
     describe(app)
