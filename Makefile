@@ -13,7 +13,7 @@ CHECK   := $(VENV)/.installed-check
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim check test test-all test-long lint format bench kubernetes manifests sbom audit clean
+.PHONY: help demo demo-sim check test test-all test-long lint format bench docs kubernetes manifests sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench: $(PACKAGE) ## Time solver, placers and decisions on this machine; leave i
 
 kubernetes: ## Build the servers of Kubernetes that its tests start, once; a quarter of an hour
 	tests/backends/kubernetes/build_control_plane.sh
+
+docs: $(DEV) ## Build the site of the documentation in build/site, with its reference; fails at a broken link
+	$(BIN)/python -m tools.documentation
 
 manifests: $(DEV) ## Render the Helm chart into the bases of kustomize
 	$(BIN)/python tools/render_chart.py
