@@ -89,6 +89,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "log_loss": {"state", "eventlog", "reconcile"},
     "webhooks": {"state", "eventlog", "pool"},
     "budgets": {"state", "eventlog"},
+    "gpu_use": {"state", "eventlog"},
     "retention": {"state", "eventlog", "leadership", "reconcile"},
     "state_snapshots": {"state", "eventlog", "scheduling"},
 }
@@ -98,7 +99,15 @@ MAY_IMPORT_IN_SERVICE["signals"] = set()
 MAY_IMPORT_IN_SERVICE["recovery"] = {"state", "eventlog", "scheduling", "state_snapshots"}
 MAY_IMPORT_IN_SERVICE["recovery"] |= {"retention", "gc_tuning"}
 MAY_IMPORT_IN_SERVICE["standby"] = {"eventlog", "http", "recovery", "signals"}
-MAY_IMPORT_IN_SERVICE["config"] = {"emulated", "http", "reconcile", "retention", "service", "webhooks"}
+MAY_IMPORT_IN_SERVICE["config"] = {
+    "emulated",
+    "gpu_use",
+    "http",
+    "reconcile",
+    "retention",
+    "service",
+    "webhooks",
+}
 MAY_IMPORT_IN_SERVICE["main"] = {*MAY_IMPORT_IN_SERVICE}  # it puts all together
 
 PARTS = sorted(

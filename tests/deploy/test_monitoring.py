@@ -12,6 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.service.http.rig import a_rig, play
 
+from stretto.backends.protocol import GpuUse
 from stretto.service.state.events import LenderSet
 
 promql = pytest.importorskip("promql_parser")
@@ -61,6 +62,8 @@ def served(tmp_path: Path) -> Labels:
             await rig.service.record(LenderSet("web", ("n9",)))
             job = await rig.submit("ada")
             await rig.until(lambda: rig.backend.started)
+            rig.backend.use = {"n0": (GpuUse(0.5, 1 << 30, 80 << 30),)}
+            rig.service.gpu_watch.look()
             await rig.backend.finish(f"{job}.1.0", 0)
             await rig.until(lambda: rig.service.state.ended)
             assert (await root.get("/api/v1/jobs/none")).status_code == 404

@@ -1,11 +1,12 @@
 """A backend in memory: workers are values that run until a test, or a stop, ends them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stretto.backends.protocol import (
     BackendUnreachable,
+    GpuUse,
     IdUsed,
     LogPiece,
     NodeState,
@@ -37,6 +38,7 @@ class FakeBackend:
     logs: dict[str, bytes] = field(default_factory=dict)
     known: dict[str, NodeState] = field(init=False)
     shown: dict[str, WorkerState] = field(default_factory=dict)
+    use: dict[str, tuple[GpuUse | None, ...]] = field(default_factory=dict)  # of GPUs, by node
     number: int = 1
     closed: bool = False
 
@@ -73,6 +75,9 @@ class FakeBackend:
 
     async def nodes(self) -> Sequence[NodeState]:
         return [self.known[name] for name in sorted(self.known)]
+
+    def gpu_use(self) -> Mapping[str, Sequence[GpuUse | None]]:
+        return self.use
 
     async def workers(self) -> Sequence[WorkerState]:
         return [self.shown[name] for name in sorted(self.shown)]

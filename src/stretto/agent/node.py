@@ -56,8 +56,8 @@ def this_node(name: str, gpus: int | None, gpu_type: str) -> Node:
         devices, keys, found_type = real_gpus(os.environ)
         if not devices:
             raise ValueError(
-                "found no GPU through nvidia-ml-py: on a machine without one, serve takes --slots N (and an "
-                "agent --gpus N) for N workers at once"
+                "found no GPU through nvidia-ml-py, which stretto[nvml] brings: without GPUs, serve takes "
+                "--slots N (and an agent --gpus N) for N workers at once"
             )
         gpus, gpu_type = len(devices), gpu_type or found_type
     return Node(
@@ -78,7 +78,7 @@ def real_gpus(environment: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[st
     Only whole GPUs, by index: where CUDA_VISIBLE_DEVICES names something else, it is taken as it is.
     """
     try:
-        import pynvml  # type: ignore[import-not-found, unused-ignore]
+        import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         pynvml.nvmlInit()
     except Exception:  # not installed, no driver, no device: each its own error, and all mean none
@@ -216,14 +216,14 @@ def close_all(files: list[int]) -> None:
 
 
 class NvidiaDriver:
-    """What NVIDIA's driver says of the processes that compute on a GPU."""
+    """What NVIDIA's driver says of GPUs: whether anything computes there, and how busy they are."""
 
     def __init__(self) -> None:
         self.nvml: Any = None
         with suppress(
             Exception
         ):  # not installed, no driver: each its own error, and all mean that it says nothing
-            import pynvml  # type: ignore[import-not-found, unused-ignore]
+            import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
             pynvml.nvmlInit()  # and never shut down: to begin anew takes long
             self.nvml = pynvml
@@ -233,16 +233,33 @@ class NvidiaDriver:
         if self.nvml is None:
             return False
         with suppress(Exception):  # an old driver, a GPU that fell off the bus: nothing is known then
-            by_index = key.isdigit()
-            handle = (
-                self.nvml.nvmlDeviceGetHandleByIndex(int(key))
-                if by_index
-                else self.nvml.nvmlDeviceGetHandleByUUID(key)
-            )
+            handle = self._handle(key)
             if self.nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                 return True
             return bool(self.nvml.nvmlDeviceGetMemoryInfo(handle).used > USED_BYTES)
         return False
+
+    def use_of(self, key: str) -> tuple[float | None, int, int] | None:
+        """How busy a GPU was a moment ago, 0 to 1, and its memory in use and in all, in bytes.
+
+        None where the driver says nothing of it. How busy it was is None where this GPU does not tell, as one
+        that is divided into instances (MIG).
+        """
+        if self.nvml is None:
+            return None
+        with suppress(Exception):
+            handle = self._handle(key)
+            memory = self.nvml.nvmlDeviceGetMemoryInfo(handle)
+            busy = None
+            with suppress(Exception):
+                busy = int(self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
+            return busy, int(memory.used), int(memory.total)
+        return None
+
+    def _handle(self, key: str) -> Any:
+        if key.isdigit():
+            return self.nvml.nvmlDeviceGetHandleByIndex(int(key))
+        return self.nvml.nvmlDeviceGetHandleByUUID(key)
 
 
 class Devices:

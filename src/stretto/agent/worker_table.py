@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.agent import containment, run_directory, supervisor, unix_users
+from stretto.agent.gpu_use import SAMPLE_EVERY_S, GpuUse, device_of_place
 from stretto.agent.log_bounds import LogBound, attempts_of
 from stretto.agent.node import Devices, Node, close_all, hold_to_ourselves
 from stretto.agent.requests import Refused
@@ -79,9 +80,11 @@ class WorkerTable:
         self.look()
         self.watcher = threading.Thread(target=self.watch, name="watch", daemon=True)
         self.watcher.start()
+        self.use = GpuUse(self.devices.keys, self.devices.driver) if node.keys else None
         if node.keys:
             self.look_for_others()
             threading.Thread(target=self.watch_others, name="others", daemon=True).start()
+            threading.Thread(target=self.watch_use, name="use", daemon=True).start()
         if node.max_log_bytes:
             threading.Thread(target=self.watch_logs, name="logs", daemon=True).start()
 
@@ -236,6 +239,7 @@ class WorkerTable:
                 "version": self.version,
                 "workers": [each.view for each in workers],
                 "others": len(self.others),
+                "use": self.use_of_places(),
                 "damage": [f"{each.run.name}: {each.damage}" for each in workers if each.damage],
             }
 
@@ -318,6 +322,27 @@ class WorkerTable:
             if others != self.others:
                 self.others = others
                 self.changed()
+
+    def watch_use(self) -> None:
+        """See how busy the devices are, as long as this agent lives."""
+        assert self.use is not None
+        while not self.closing:
+            self.use.take()
+            with self.lock:
+                self.lock.wait_for(lambda: self.closing, SAMPLE_EVERY_S)
+
+    def use_of_places(self) -> list[dict[str, Any] | None]:
+        """How busy the device of each place is; empty where the places are no real GPUs."""
+        if self.use is None:
+            return []
+        going = (each for each in self.known.values() if not each.ended)
+        device_by_place = {
+            place: device
+            for each in going
+            for place, device in zip(each.started["gpus"], devices_of(each.started), strict=False)
+        }
+        shown = self.use.of_devices()
+        return [shown[device] for device in device_of_place(len(shown), device_by_place)]
 
     def watch_logs(self) -> None:
         """Keep the logs of each job within their bound, as long as this agent lives."""

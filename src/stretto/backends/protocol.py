@@ -239,6 +239,24 @@ class HandsOver(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """What one GPU has done lately."""
+
+    busy: float | None  # share of the last half minute in which anything ran on it; None: it does not tell
+    used_bytes: int  # of its memory
+    bytes: int
+
+
+@runtime_checkable
+class MeasuresGpus(Protocol):
+    """A backend that knows how busy GPUs are."""
+
+    def gpu_use(self) -> Mapping[str, Sequence[GpuUse | None]]:
+        """By node that is up, of each of its GPUs in their order; None, or no such node: not known."""
+        ...
+
+
 class Backend(Protocol):
     """Starts, stops, lists and shows logs of workers.
 

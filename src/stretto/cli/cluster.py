@@ -38,7 +38,7 @@ def list_nodes(url: Url = "", token: Token = "", as_json: options.Json = False) 
 
 def table_of_nodes(listed: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and rows; where nodes are in the network has a column if that is known of any."""
-    header = ["node", "type", "gpus", "free", "state", "jobs", "why"]
+    header = ["node", "type", "gpus", "free", "busy", "state", "jobs", "why"]
     rows = [_node_row(node) for node in listed]
     places = [_place_of(node) for node in listed]
     if not any(places):
@@ -60,10 +60,16 @@ def _node_row(node: dict[str, Any]) -> list[str]:
         node["gpu_type"],
         str(node["gpus"]),
         str(node["free"]),
+        busy_in_words(node.get("busy")),
         state_of_node(node),
         jobs or "-",
         node["why"] or "-",
     ]
+
+
+def busy_in_words(busy: float | None) -> str:
+    """A share of the time."""
+    return "unknown" if busy is None else f"{100 * busy:.0f}%"
 
 
 def state_of_node(node: dict[str, Any]) -> str:

@@ -165,6 +165,7 @@ def _show(job: Mapping[str, Any], as_json: bool) -> None:
 if TYPE_CHECKING:
     from rich.table import Table
 
+SHORT_IDLE_S = 60.0  # that is not worth a word; chosen
 UNLIMITED_GPUS = 1_000_000  # from so many on, a range has no upper end
 HEADER = ("id", "name", "user", "state", "gpus", "type", "age", "waited", "done", "ends", "why")
 
@@ -293,6 +294,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("gpus", f"{size_of(job)} {job['gpu_type']}".rstrip()),
         ("gpus a worker", worker_sizes_in_words(job["gpus_per_worker"])),
         ("nodes", nodes),
+        ("busy", busy_of(job)),
         ("training on", str(job["training_gpus"]) if job["training_gpus"] else ""),
         (
             "submitted",
@@ -319,6 +321,18 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("checkpoint", job["checkpoint"]),
         ("exit status", "" if job["status"] is None else str(job["status"])),
     ]
+
+
+def busy_of(job: Mapping[str, Any]) -> str:
+    """How busy its GPUs are, and their memory; "" where it has none, unknown where no node says it."""
+    if not job["gpus"]:
+        return ""
+    if job.get("gpus_busy") is None:
+        return "unknown"
+    words = f"{100 * job['gpus_busy']:.0f} % of the time"
+    words += f", {job['gpu_memory_gb']:.1f} of {job['gpu_memory_total_gb']:.0f} GB in use"
+    idle_s = job.get("idle_s") or 0.0
+    return words + (f"; so little for {ago(idle_s)}" if idle_s >= SHORT_IDLE_S else "")
 
 
 def worker_sizes_in_words(gpus: Mapping[str, int]) -> str:

@@ -19,6 +19,7 @@ from stretto.cli.printing import say
 from stretto.service.backend_registry import backend_options
 
 if TYPE_CHECKING:
+    from stretto.service.gpu_use import IdleRule
     from stretto.service.http.certificates import TlsFiles
     from stretto.service.http.oidc import OidcSettings
     from stretto.service.http.rate_limits import Limits
@@ -379,6 +380,28 @@ class Bounds:
         int, typer.Option(min=1, help="Most of these connections from one other machine.")
     ] = 1024
 
+    idle_below: Annotated[
+        float,
+        typer.Option(help="Share of the time: a job whose GPUs are busy for less is an idle holder."),
+    ] = 0.05
+    idle_after: Annotated[
+        str, typer.Option(help="Once they have been for so long, where nodes say how busy GPUs are.")
+    ] = "10m"
+
+    def idle_rule(self) -> "IdleRule":
+        """Which jobs count as idle holders. Raises InputError."""
+        from stretto.jobfile.quantities import duration_s
+        from stretto.model import InputError
+        from stretto.service.gpu_use import IdleRule
+
+        if not 0 < self.idle_below <= 1:
+            raise InputError(f"--idle-below {self.idle_below:g}: expected a share above 0, up to 1")
+        try:
+            after_s = duration_s(self.idle_after)
+        except ValueError:
+            raise InputError(f"--idle-after {self.idle_after}: expected a duration like 10m or 1h") from None
+        return IdleRule(self.idle_below, after_s)
+
     def limits(self) -> "Limits":
         """Bounds of the interface. Raises InputError."""
         from stretto.model import InputError
@@ -471,6 +494,7 @@ def serve(
         oidc=startup.oidc_settings(),
         keep=retention.retention_policy(),
         most_open=bounds.most_open(),
+        idle=bounds.idle_rule(),
         notify_allow=tuple(bounds.notify_allow),
         webhook_secret_file=bounds.webhook_secret_file,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.cluster import state_of_node
+from stretto.cli.cluster import busy_in_words, state_of_node
 from stretto.cli.jobs import row_of, size_of
 from stretto.cli.printing import shortened, show_json, show_table
 from stretto.cli.service import Token, Url, again_and_again, service
@@ -52,12 +52,19 @@ def top(
         if not sys.stdout.isatty():
             letters = letters_of(jobs, {})
             rows = [
-                [node["name"], node["gpu_type"], state_of_node(node), map_of(node, letters)] for node in nodes
+                [
+                    node["name"],
+                    node["gpu_type"],
+                    state_of_node(node),
+                    map_of(node, letters),
+                    busy_in_words(node.get("busy")),
+                ]
+                for node in nodes
             ]
-            show_table("", ["node", "type", "state", "gpus"], rows)
+            show_table("", ["node", "type", "state", "gpus", "busy"], rows)
             show_table(
                 "",
-                ["key", "id", "name", "state", "gpus", "done", "ends", "why"],
+                ["key", "id", "name", "state", "gpus", "busy", "done", "ends", "why"],
                 [_plain(job, letters) for job in jobs],
             )
             return
@@ -109,10 +116,16 @@ def _plain(job: Mapping[str, Any], letters: Mapping[str, str]) -> list[str]:
         job["name"],
         job["state"],
         size_of(job),
+        _busy(job),
         cells[8],
         cells[9],
         cells[10],
     ]
+
+
+def _busy(job: Mapping[str, Any]) -> str:
+    """How busy its GPUs are; a dash where it has none."""
+    return busy_in_words(job.get("gpus_busy")) if job["gpus"] else "-"
 
 
 def _live(client: "Client", every: float) -> None:
@@ -158,19 +171,21 @@ def screen(
         f"{len(jobs) - running} wait",
         style="bold",
     )
+    is_measured = any(node.get("busy") is not None for node in nodes)
     colours = {name: COLOURS[LETTERS.index(letter) % len(COLOURS)] for name, letter in letters.items()}
     by_letter = {letter: colours[name] for name, letter in letters.items()}
 
     node_rows = max(min(len(nodes), height // 2 - 4), 1)
     machines = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("node", "type", "state"):
+    for name in ("node", "type", "state", *(["busy"] if is_measured else [])):
         machines.add_column(name, no_wrap=True)
     machines.add_column("gpus", overflow="fold")
     for node in nodes[:node_rows]:
         gpus = Text()
         for letter in map_of(node, letters):
             gpus.append(letter, style=by_letter.get(letter, "dim"))
-        machines.add_row(node["name"], node["gpu_type"], state_of_node(dict(node)), gpus)
+        busy = [busy_in_words(node.get("busy"))] if is_measured else []
+        machines.add_row(node["name"], node["gpu_type"], state_of_node(dict(node)), *busy, gpus)
     parts: list[RenderableType] = [head, machines]
     if len(nodes) > node_rows:
         parts.append(Text(f"and {len(nodes) - node_rows} more nodes", style="dim"))
@@ -179,7 +194,9 @@ def screen(
     over = min(width - 80, 40) if wide else 8
     left = max(height - node_rows - 9 - (len(nodes) > node_rows), 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "id", "name", "state", "gpus", "over time", "done", "ends", *(["why"] if wide else [])):
+    is_shown = wide and is_measured
+    header = ("", "id", "name", "state", "gpus", *(["busy"] if is_shown else []), "over time", "done", "ends")
+    for name in (*header, *(["why"] if wide else [])):
         table.add_column(name, no_wrap=True, min_width=over if name == "over time" else None)
     ordered = sorted(jobs, key=lambda job: not job["gpus"])
     for job in ordered[:left]:
@@ -191,6 +208,7 @@ def screen(
             Text(shortened(job["name"], 20 if wide else 13)),
             Text(job["state"]),
             Text(size_of(job)),
+            *([Text(_busy(job))] if is_shown else []),
             Text(line_of(sizes[name], most, over), style=colours[name]),
             Text(cells[8]),
             Text(cells[9]),

@@ -13,6 +13,7 @@ from stretto.cli.options import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
 from stretto.model import InputError
+from stretto.service.state.messages import span_in_words
 
 if TYPE_CHECKING:
     from stretto.report.usage import UsageReport
@@ -47,11 +48,19 @@ def usage(
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page of it, with figures.")
     ] = None,
     figures: options.Figures = None,
+    idle: Annotated[
+        bool, typer.Option("--idle", help="Show jobs instead whose GPUs have hardly done anything of late.")
+    ] = False,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Show GPU-hours held, what they were for, which user is charged, and what they cost."""
+    if idle:
+        if by or start or end or as_csv or out is not None or figures is not None:
+            raise InputError("--idle: expected alone, or with --json")
+        _show_idle(url, token, as_json)
+        return
     by = by or ["user"]
     for dimension in by:
         if dimension not in DIMENSIONS:
@@ -75,6 +84,36 @@ def usage(
     show_table("", header, [_row(row, names, is_priced) for row in rows], none="no GPUs have been used yet")
     if set(by) & set(PERIODS):
         say(f"days begin at midnight, {zone}")
+
+
+def _show_idle(url: str, token: str, as_json: bool) -> None:
+    """Jobs that hold GPUs which hardly do anything."""
+    with service(url, token) as client:
+        answer = client.idle_holders()
+    if as_json:
+        show_json(answer)
+        return
+    rule = (
+        f"busy for less than {100 * answer['below']:g} % of the time for {span_in_words(answer['after_s'])}"
+    )
+    cells = [
+        [
+            row["job"],
+            row["name"],
+            row["user"] or "(none)",
+            f"{row['gpus']} x {row['gpu_type']}",
+            f"{100 * row['busy']:.0f}%",
+            f"{row['memory_gb']:.1f} GB",
+            span_in_words(row["idle_s"]),
+            f"{row['idle_gpu_seconds'] / 3600:.2f}",
+        ]
+        for row in answer["idle"]
+    ]
+    header = ["job", "name", "user", "gpus", "busy", "memory", "for", "gpu hours"]
+    none = f"no job is {rule}" if answer["is_measured"] else "unknown: no node says how busy its GPUs are"
+    show_table("", header, cells, none=none)
+    if cells or not sys.stdout.isatty():
+        say(rule if cells else none)
 
 
 def _row(row: dict[str, Any], names: list[str], is_priced: bool) -> list[str]:

@@ -371,6 +371,10 @@ class Client:
         rows: list[dict[str, Any]] = self.ask("GET", "/api/v1/usage", params=asked)["usage"]
         return rows
 
+    def idle_holders(self) -> dict[str, Any]:
+        """Jobs whose GPUs have hardly done anything for a while, and by which rule."""
+        return self.ask("GET", "/api/v1/usage/idle")
+
     def webhook_secrets(self) -> list[str]:
         """What your webhooks are signed with, the newest first."""
         secrets: list[str] = self.ask("GET", "/api/v1/webhook-secrets")["secrets"]

@@ -9,6 +9,7 @@ from stretto.backends.local.options import LocalOptions
 from stretto.backends.options import BackendOptions, RunsAsUsers
 from stretto.model import HALF_LIFE_S, InputError
 from stretto.service.emulated.options import EmulatedOptions
+from stretto.service.gpu_use import IdleRule
 from stretto.service.http.certificates import TlsFiles
 from stretto.service.http.oidc import OidcSettings
 from stretto.service.http.rate_limits import Limits
@@ -45,6 +46,7 @@ class Config:
     most_open: OpenJobs = field(default_factory=OpenJobs)
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
     webhook_secret_file: Path | None = None  # that webhooks are signed with; None: one made of the key
+    idle: IdleRule = field(default_factory=IdleRule)  # which jobs count as idle holders
     lenders: Path | None = None  # a file that names lenders, their nodes, and where their need comes from
     begin_anew: bool = False  # without what of the log is lost
     standby: bool = False  # wait for the lead as long as another service has it

@@ -236,6 +236,7 @@ async def _serve_as_leader(
         config.open_on_loopback,
         keep=config.keep,
         most_open=config.most_open,
+        idle=config.idle,
         targets=_targets(config, prepared.url, prepared.listening),
         leadership=leadership,
         watch=watch,

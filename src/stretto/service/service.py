@@ -22,6 +22,7 @@ from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.report_sampling import ReportSampler
 from stretto.service.eventlog.writer import LogWriter
+from stretto.service.gpu_use import GpuWatch, IdleRule
 from stretto.service.leadership import Leadership
 from stretto.service.lending.feeds import Lender, run_feeds
 from stretto.service.lending.hand_over import NodeExchange
@@ -129,6 +130,7 @@ class Service:
     leadership: Leadership | None = None  # None: no other process can lead
     watch: ClockWatch | None = None  # None: the time of day does not matter
     secrets: Secrets = field(default_factory=lambda: Secrets(os.urandom(32)))  # of webhooks
+    idle: IdleRule = field(default_factory=IdleRule)  # when a job counts as an idle holder
     lenders: tuple[Lender, ...] = ()  # that a file names, with where their need comes from
     archive: Archive = field(init=False)
     long_work: Pool = field(
@@ -153,6 +155,7 @@ class Service:
             self.log_writer, self.backend, self.reconciler, self.clock, self.leadership
         )
         self.budgets = BudgetWatch(self.log_writer, self.clock, self.log_writer.store.ended)
+        self.gpu_watch = GpuWatch(self.state, self.backend, self.clock, self.idle)
         self.webhooks = Webhooks(self.log_writer, self.targets, secrets=self.secrets)
         self.reports = ReportSampler(self.log_writer, self.clock)
 
@@ -187,6 +190,7 @@ class Service:
                 group.create_task(self.exchange.run())
                 group.create_task(run_feeds(self.lenders, self.log_writer, self.clock))
                 group.create_task(self.budgets.run())
+                group.create_task(self.gpu_watch.run())
                 group.create_task(self.webhooks.run())
                 group.create_task(self.reports.run())
 
@@ -306,6 +310,14 @@ class Service:
             status = replace(status, checkpoint="")
         if status.reason and not status.gpus and (words := self.autoscaler.message_for(record.id)):
             status = replace(status, reason=WAITS, evidence=words)
+        if (use := self.gpu_watch.jobs.get(record.id)) is not None and status.gpus:
+            status = replace(
+                status,
+                gpus_busy=None if use.busy is None else round(use.busy, 3),
+                gpu_memory_gb=round(use.used_bytes / 1e9, 2),
+                gpu_memory_total_gb=round(use.bytes / 1e9, 2),
+                idle_s=round(use.idle_s, 1),
+            )
         if status.state is JobState.STARTING and not status.evidence:
             status = replace(status, evidence=self.reconciler.dispatcher.start_errors.get(record.id, ""))
         return status

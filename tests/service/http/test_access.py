@@ -61,6 +61,7 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/gpu-prices", None, "user"),
     ("PUT", "/api/v1/gpu-prices/a100", {"price": 2.5}, "admin"),
     ("GET", "/api/v1/budgets", None, "user"),
+    ("GET", "/api/v1/usage/idle", None, "user"),
     ("PUT", "/api/v1/budgets/b", {"gpu_hours": 5.0, "period": "day"}, "admin"),
     ("DELETE", "/api/v1/budgets/b", None, "admin"),
     ("GET", "/api/v1/priority-classes", None, "user"),

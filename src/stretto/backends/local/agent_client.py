@@ -18,7 +18,14 @@ from stretto.agent import presence, run_directory
 from stretto.agent.inherited_env import inherited
 from stretto.agent.node import MAX_LOG_BYTES
 from stretto.agent.server import STALE_STATUS
-from stretto.backends.protocol import BackendUnreachable, NodeState, NotNow, StaleLeader, WorkerState
+from stretto.backends.protocol import (
+    BackendUnreachable,
+    GpuUse,
+    NodeState,
+    NotNow,
+    StaleLeader,
+    WorkerState,
+)
 from stretto.model.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -28,6 +35,8 @@ END_AFTER_S = 600.0  # of an agent of our own that nobody needs; chosen: longer 
 REFUSED_STATUS = 2  # of an agent that cannot start as it was asked to
 ADDRESS: run_directory.Shape = {"url": run_directory.is_text, "pid": run_directory.is_count}
 SHOWN = 3  # workers that are set aside, by name
+LISTEN_S = 20.0  # for which an agent may wait for a change; chosen
+USE_EVERY_S = 5.0  # the same where it says how busy its GPUs are; chosen
 RELAUNCH_S = 1.0  # between attempts to start an agent of our own; chosen
 
 
@@ -71,6 +80,7 @@ class AgentClient:
     launched_s: float = float("-inf")
     child: int = 0  # an agent that we started, to be waited for
     epoch: int = 0  # of the leader that asks; 0: none does
+    use: tuple[GpuUse | None, ...] = ()  # of its GPUs; (): not known
 
     def __post_init__(self) -> None:
         """Begin without having heard anything."""
@@ -140,7 +150,8 @@ class AgentClient:
 
     async def listen(self) -> bool:
         """Wait for the next listing; whether anything changed. Raises BackendUnreachable, or InputError."""
-        wait_s = min(20.0, self.down_after_s / 2) if self.node.up else 0.0
+        most_s = LISTEN_S if not self.use else USE_EVERY_S
+        wait_s = min(most_s, self.down_after_s / 2) if self.node.up else 0.0
         answer_s = wait_s + min(ANSWER_S, self.down_after_s / 2)
         after = f"{self.instance}:{self.version}"
         answer = await self.ask("GET", "/v1/workers", answer_s=answer_s, after=after, wait_s=wait_s)
@@ -151,6 +162,7 @@ class AgentClient:
         if node.remark and node.remark != self.node.remark:
             log.warning("node %s: %s", node.name, node.remark)
         self.heard_s = time.monotonic()
+        self.use = tuple(None if each is None else GpuUse(**each) for each in listing.get("use", ()))
         instance, version = self.floor
         if listing["instance"] == instance and listing["version"] < version:
             return False
@@ -231,6 +243,7 @@ class AgentClient:
         if self.node.up and time.monotonic() - self.heard_s < self.down_after_s:
             return False
         known, self.node = self.node, replace(self.node, up=False, why=why)
+        self.use = ()
         return self.node != known
 
     def note_unasked(self) -> None:

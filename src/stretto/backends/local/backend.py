@@ -6,7 +6,7 @@ last seen. An agent of this machine that is gone is started again; its workers d
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Self
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from stretto.agent import open_files
 from stretto.backends.local.agent_client import AgentClient, OwnAgent, RemoteAgent, path_of, state_of, why_of
 from stretto.backends.protocol import (
     BackendUnreachable,
+    GpuUse,
     IdUsed,
     LogPiece,
     LongPoll,
@@ -113,6 +114,10 @@ class LocalBackend:
     async def nodes(self) -> Sequence[NodeState]:
         """Every node, by name."""
         return [agent.node for agent in self.agents.values()]
+
+    def gpu_use(self) -> Mapping[str, Sequence[GpuUse | None]]:
+        """How busy GPUs are, by node; nothing of places that are no GPUs."""
+        return {name: agent.use for name, agent in self.agents.items() if agent.use}
 
     async def workers(self) -> Sequence[WorkerState]:
         """Every worker, by id."""

@@ -18,6 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from stretto.backends.protocol import GpuUse
+from stretto.service.gpu_use import mean_busy
 from stretto.service.http.connections import Connections
 from stretto.service.service import Service
 from stretto.service.state import events as happened
@@ -159,6 +161,7 @@ class Now(Collector):
         yield requested(self.service)
         yield from lending(state, self.service.clock.now_s())
         yield from budgets(self.service)
+        yield from gpu_use(self.service)
 
 
 def requested(service: Service) -> GaugeMetricFamily:
@@ -232,6 +235,37 @@ def budgets(service: Service) -> Iterable[GaugeMetricFamily]:
     yield from (used, level)
 
 
+def gpu_use(service: Service) -> Iterable[GaugeMetricFamily]:
+    """How busy GPUs are that jobs hold, by type, and how many of them idle; nothing where no node tells."""
+    watch = service.gpu_watch
+    if not watch.nodes:
+        return
+    uses: dict[tuple[str, str], list[GpuUse]] = {}
+    masks = held_masks(service.state)
+    for index, node in enumerate(service.state.nodes):
+        for gpu, use in enumerate(watch.nodes.get(node.name, ())):
+            if use is not None:
+                word = "held" if masks.get(index, 0) >> gpu & 1 else "free"
+                uses.setdefault((node.gpu_type, word), []).append(use)
+    labels = ["type", "state"]
+    busy = GaugeMetricFamily(
+        "stretto_gpu_busy_ratio", "Share of the time in which GPUs were busy, their mean.", labels=labels
+    )
+    memory = GaugeMetricFamily(
+        "stretto_gpu_memory_used_bytes", "Memory of GPUs that is in use, by all processes.", labels=labels
+    )
+    total = GaugeMetricFamily("stretto_gpu_memory_bytes", "Memory of these GPUs.", labels=labels)
+    for key, of_these in sorted(uses.items()):
+        if (mean := mean_busy(of_these)) is not None:
+            busy.add_metric(key, mean)
+        memory.add_metric(key, sum(use.used_bytes for use in of_these))
+        total.add_metric(key, sum(use.bytes for use in of_these))
+    idle = [record.accounting.held_gpus for record, _ in watch.idle_holders()]
+    yield from (busy, memory, total)
+    yield GaugeMetricFamily("stretto_idle_holders", "Jobs whose GPUs hardly do anything.", value=len(idle))
+    yield GaugeMetricFamily("stretto_idle_gpus", "GPUs that these jobs hold.", value=sum(idle))
+
+
 class Lines(Collector):
     """Connections that are open, and those that were closed by us."""
 
@@ -250,14 +284,21 @@ class Lines(Collector):
         yield closed
 
 
+def held_masks(state: State) -> dict[int, int]:
+    """By node, the GPUs that jobs are to hold there, as a mask."""
+    masks: dict[int, int] = {}
+    for allocation in dict(state.placement or {}).values():
+        for index, mask in zip(allocation.nodes, allocation.masks, strict=True):
+            masks[index] = masks.get(index, 0) | mask
+    return masks
+
+
 def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
     """GPUs by (type, state): to be held by jobs or by work that is not ours; else free, closed or down."""
     counts: dict[tuple[str, str], int] = {}
-    held_gpus = [0] * len(state.nodes)
-    for allocation in dict(state.placement or {}).values():
-        for index, mask in zip(allocation.nodes, allocation.masks, strict=True):
-            held_gpus[index] += mask.bit_count()
-    for node, used in zip(state.nodes, held_gpus, strict=True):
+    masks = held_masks(state)
+    for index, node in enumerate(state.nodes):
+        used = masks.get(index, 0).bit_count()
         rest = _word_of(node).replace("open", "free")
         others = min(node.others, node.gpus - used) if node.up else 0
         for word, count in (("held", used), ("others", others), (rest, node.gpus - used - others)):

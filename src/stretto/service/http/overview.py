@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -18,11 +18,14 @@ GATHER_S = 0.25  # events that come together are shown together; chosen
 TICK_S = 15.0  # between two looks at what changes without an event: times that are left
 AT_ONCE = 100  # jobs that are written without a pause
 MOST_WAITING = 500  # jobs whose reasons are looked at again after a decision, the first in line; chosen
-MOVING = frozenset({"waited_s", "left_s", "share_done"})  # by themselves: no reason to send a job again
+# By themselves: no reason to send a job, or a node, again
+MOVING = frozenset({"waited_s", "left_s", "share_done", "gpus_busy", "gpu_memory_gb", "idle_s"})
+MOVING_OF_NODES = frozenset({"busy", "gpu_use"})
 KEYS = (  # of a job, as its status has them
     *("id", "name", "array", "user", "queue", "kind", "priority", "state", "reason", "evidence"),
     *("gpus", "gpus_asked", "gpus_min", "gpus_max", "elastic", "gpu_type", "nodes", "attempt", "generation"),
     *("submitted_s", "started_s", "ended_s", "waited_s", "left_s", "share_done", "restarts", "resizes"),
+    *("gpus_busy", "gpu_memory_gb", "gpu_memory_total_gb", "idle_s"),
 )
 
 
@@ -62,7 +65,9 @@ class Overview:
         records = [state.jobs[name] for name in names if name in state.jobs]
         jobs = await self._rows(record for record in records if self.caller.owns(record))
         nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
-        changes = {name: node for name, node in nodes.items() if self._nodes.get(name) != node}
+        changes = {
+            name: node for name, node in nodes.items() if _stays(self._nodes.get(name, {})) != _stays(node)
+        }
         gone = [name for name in self._nodes if name not in nodes]
         self._nodes = nodes
         change: dict[str, Any] = {
@@ -77,14 +82,17 @@ class Overview:
         return change
 
     async def running(self) -> dict[str, Any]:
-        """Jobs that hold GPUs: the time that is left of them changes by itself."""
+        """Jobs that hold GPUs: the time that is left of them changes by itself, as how busy GPUs are does."""
         records = [
             record
             for record in self.service.state.open_jobs()
             if record.accounting.held_gpus and self.caller.owns(record)
         ]
         jobs = await self._rows(records, again=True)
-        return {**self._head(), "jobs": list(jobs.values()), "nodes": []}
+        nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
+        changes = [node for name, node in nodes.items() if self._nodes.get(name) != node]
+        self._nodes |= {node["name"]: node for node in changes}
+        return {**self._head(), "jobs": list(jobs.values()), "nodes": changes}
 
     async def stream(self, follow: bool) -> AsyncIterator[str]:
         """Texts of server-sent events; with `follow`, until the service ends or the token is revoked."""
@@ -130,6 +138,11 @@ class Overview:
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)  # others come in between
         return rows
+
+
+def _stays(node: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a node changes only by what happens."""
+    return {key: value for key, value in node.items() if key not in MOVING_OF_NODES}
 
 
 def jobs_in(entry: Entry) -> Iterable[str]:

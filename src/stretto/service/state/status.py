@@ -157,6 +157,10 @@ class JobStatus:
     preempted: str  # the last time: by which job, and what was left
     took_from: list[str]  # jobs of lower priority
     progress: dict[str, Any]  # what the training reported last
+    gpus_busy: float | None  # share of the time, mean of its GPUs, of late; None: not known
+    gpu_memory_gb: float | None  # of its GPUs, in use
+    gpu_memory_total_gb: float | None
+    idle_s: float | None  # for how long its GPUs have hardly done anything; None: not known
 
     def to_json(self) -> dict[str, Any]:
         """The same as a JSON object, in this order."""
@@ -350,6 +354,10 @@ def status_of(
             for key in ("step", "epoch", "loss", "metric", "batch", "left_s", "samples")
             if key in latest
         },
+        gpus_busy=None,  # which the log does not say
+        gpu_memory_gb=None,
+        gpu_memory_total_gb=None,
+        idle_s=None,
     )
 
 

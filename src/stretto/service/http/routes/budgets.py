@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Request, Response
 from stretto.model import InputError
 from stretto.model.queue import line_of, may_use, parents_of
 from stretto.service.budgets import Standing
-from stretto.service.http import schemas
+from stretto.service.http import usage_schemas
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Asked, Caller, Role, Who, require
 from stretto.service.http.commit import durably
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/v1", tags=["cluster"])
 BudgetName = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
 
 
-@router.get("/budgets", response_model=schemas.Budgets)
+@router.get("/budgets", response_model=usage_schemas.Budgets)
 async def budgets(service: Asked, caller: Who) -> Response:
     """Every budget with what is used of it; for users, those that count jobs of theirs."""
     standings = await service.budgets.standings()
@@ -37,11 +37,11 @@ async def budgets(service: Asked, caller: Who) -> Response:
 
 @router.put(
     "/budgets/{budget}",
-    response_model=schemas.Budget,
+    response_model=usage_schemas.Budget,
     responses={409: {"description": "There are as many budgets as there may be"}},
 )
 async def set_budget(
-    budget: BudgetName, asked: schemas.BudgetAsked, request: Request, service: Asked, caller: Who
+    budget: BudgetName, asked: usage_schemas.BudgetAsked, request: Request, service: Asked, caller: Who
 ) -> Response:
     """Some jobs have a budget from now on; what was used in its period before counts."""
     require(caller, Role.ADMIN, "set a budget")
@@ -79,7 +79,7 @@ def budgets_in_words(service: Service, record: JobRecord) -> list[str]:
     ]
 
 
-def _budget_of(name: str, asked: schemas.BudgetAsked, service: Service, caller: Caller) -> Budget:
+def _budget_of(name: str, asked: usage_schemas.BudgetAsked, service: Service, caller: Caller) -> Budget:
     """What was asked for. Raises InputError."""
     amounts = [
         (unit, amount)

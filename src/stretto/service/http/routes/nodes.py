@@ -1,9 +1,12 @@
 """Nodes: listed, cordoned, drained; and how much of them each user has used."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from stretto.backends.protocol import GpuUse
+from stretto.service.gpu_use import mean_busy
 from stretto.service.http import schemas
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Asked, Caller, Role, Who, require
@@ -50,9 +53,28 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "rack": node.rack,
             "nvlink_domain": node.nvlink_domain,
             "jobs": {job: gpus for job, gpus in gpus_of_job.items() if caller.owns(state.jobs[job])},
+            **_use_json(service.gpu_watch.nodes.get(node.name, ())),
         }
         for node, gpus_of_job in zip(state.nodes, holders, strict=True)
     ]
+
+
+def _use_json(uses: Sequence[GpuUse | None]) -> dict[str, Any]:
+    """How busy the GPUs of a node are, one by one, and in the mean."""
+    busy = mean_busy([use for use in uses if use is not None])
+    return {
+        "busy": None if busy is None else round(busy, 3),
+        "gpu_use": [
+            None
+            if use is None
+            else {
+                "busy": use.busy,
+                "memory_gb": round(use.used_bytes / 1e9, 2),
+                "memory_total_gb": round(use.bytes / 1e9, 2),
+            }
+            for use in uses
+        ],
+    }
 
 
 async def _close(

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from stretto.model import InputError
 from stretto.service.eventlog.archive import spell_of
-from stretto.service.http import schemas
+from stretto.service.http import usage_schemas
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Asked, Role, Who, require
 from stretto.service.http.commit import durably
@@ -23,7 +23,7 @@ By = Annotated[list[str] | None, Query(max_length=5)]
 Text = Annotated[str, Query(max_length=64)]
 
 
-@router.get("/usage", response_model=schemas.Usage, response_model_exclude_unset=True)
+@router.get("/usage", response_model=usage_schemas.Usage, response_model_exclude_unset=True)
 async def usage(
     service: Asked,
     caller: Who,
@@ -64,6 +64,32 @@ async def usage(
     )
 
 
+@router.get("/usage/idle", response_model=usage_schemas.IdleHolders)
+async def idle_holders(service: Asked, caller: Who) -> Response:
+    """Jobs whose GPUs have hardly done anything for a while; one's own only, for users."""
+    watch = service.gpu_watch
+    rows = [
+        {
+            "job": record.id,
+            "name": record.spec.name,
+            "user": record.user,
+            "queue": record.queue,
+            "gpus": record.accounting.held_gpus,
+            "gpu_type": service.status_of(record).gpu_type,
+            "busy": round(use.busy or 0.0, 3),
+            "memory_gb": round(use.used_bytes / 1e9, 2),
+            "idle_s": round(use.idle_s, 1),
+            "idle_gpu_seconds": round(use.idle_s * record.accounting.held_gpus, 1),
+        }
+        for record, use in watch.idle_holders()
+        if caller.owns(record)
+    ]
+    rule = watch.rule
+    return Json(
+        {"below": rule.below, "after_s": rule.after_s, "is_measured": bool(watch.nodes), "idle": rows}
+    )
+
+
 def zone_of(name: str) -> ZoneInfo:
     """A time zone. Raises InputError."""
     try:
@@ -84,16 +110,16 @@ def time_us(name: str, text: str, zone: ZoneInfo) -> int | None:
     return at_us
 
 
-@router.get("/gpu-prices", response_model=schemas.GpuPrices)
+@router.get("/gpu-prices", response_model=usage_schemas.GpuPrices)
 async def gpu_prices(service: Asked, caller: Who) -> Response:
     """What an hour of a GPU costs, by type, from when on."""
     return Json({"gpu_prices": _prices(service.state.gpu_prices.rows())})
 
 
-@router.put("/gpu-prices/{gpu_type}", response_model=schemas.GpuPrices)
+@router.put("/gpu-prices/{gpu_type}", response_model=usage_schemas.GpuPrices)
 async def set_gpu_price(
     gpu_type: Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")],
-    asked: schemas.GpuPriceAsked,
+    asked: usage_schemas.GpuPriceAsked,
     request: Request,
     service: Asked,
     caller: Who,

@@ -1,8 +1,10 @@
 // Nodes and GPUs, coloured by the job that holds them.
 
-import { html, useSignals, Link, Empty, query, setQuery } from "./view.js";
+import { html, useSignals, usePolled, Link, Empty, query, setQuery } from "./view.js";
 import { head, jobs, nodes, queues } from "./data.js";
-import { colour, plural } from "./format.js";
+import { colour, duration, percent, plural } from "./format.js";
+
+const IDLE_EVERY_S = 15;
 
 export function Cluster() {
   const [allNodes, allJobs, now] = useSignals(nodes, jobs, head);
@@ -16,6 +18,7 @@ export function Cluster() {
         <${JobsCard} jobs=${allJobs} />
       </ul>
     </section>
+    <${IdleHolders} />
     ${types.size === 0 && html`<${Empty} command="stretto nodes list">No node with GPUs has shown itself yet.<//>`}
     ${[...types].filter(([type]) => !wanted || type === wanted).map(([type, group]) => html`
       <section key=${type} aria-label=${`nodes with ${type}`}>
@@ -28,13 +31,14 @@ export function Cluster() {
 function byType(all) {
   const types = new Map();
   for (const node of all) {
-    if (!types.has(node.gpu_type)) types.set(node.gpu_type, { nodes: [], gpus: 0, held: 0, free: 0, others: 0, down: 0 });
+    if (!types.has(node.gpu_type)) types.set(node.gpu_type, { nodes: [], gpus: 0, held: 0, free: 0, others: 0, down: 0, busy: [] });
     const group = types.get(node.gpu_type);
     group.nodes.push(node);
     group.gpus += node.gpus;
     group.others += node.others;
     if (!node.up || node.closed) group.down += node.up ? node.free : node.gpus;
     else group.free += node.free;
+    for (const use of node.gpu_use) if (use && use.busy !== null) group.busy.push(use.busy);
     group.held += node.up ? node.gpus - node.free - node.others : 0;
   }
   return types;
@@ -47,6 +51,7 @@ function TypeCard({ type, group, isChosen }) {
     <p class="figure">${group.held}<span class="unit"> of ${group.gpus} GPUs in use</span></p>
     <meter min="0" max="1" value=${share} aria-label=${`${Math.round(100 * share)} % of ${type} in use`}></meter>
     <p class="quiet">${group.free} free${group.others ? `, ${group.others} used outside` : ""}${group.down ? `, ${group.down} closed or down` : ""}</p>
+    ${group.busy.length > 0 && html`<p class="quiet">busy ${percent(group.busy.reduce((sum, busy) => sum + busy, 0) / group.busy.length)} of the time</p>`}
   </button></li>`;
 }
 
@@ -81,6 +86,18 @@ function Node({ node, jobs: all }) {
       ${node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}
       ${!node.up && html`<span class="part shut" style=${{ flexGrow: node.gpus }}></span>`}
     </span>
+    ${node.busy !== null && html`<span class="note" title=${node.gpu_use.map((use, gpu) => `GPU ${gpu}: ${use ? `busy ${use.busy === null ? "unknown" : percent(use.busy)}, ${use.memory_gb} of ${use.memory_total_gb} GB` : "unknown"}`).join("\n")}>busy ${percent(node.busy)}</span>`}
     ${note && html`<span class="note">${note}</span>`}
   </li>`;
+}
+
+/** Jobs whose GPUs hardly do anything; nothing where there are none, or no node says how busy its GPUs are. */
+function IdleHolders() {
+  const [found] = usePolled("/api/v1/usage/idle", IDLE_EVERY_S);
+  if (!found?.idle.length) return null;
+  return html`<section aria-labelledby="idle"><h2 id="idle">Idle holders <code class="quiet">stretto usage --idle</code></h2>
+    <p class="quiet">Their GPUs were busy for less than ${percent(found.below)} of the time, for ${duration(found.after_s)} or longer.</p>
+    <div class="scroll" tabindex="0" role="region" aria-label="idle holders"><table><thead><tr><th scope="col">Job</th><th scope="col">User</th><th scope="col" class="number">GPUs</th><th scope="col" class="number">Busy</th><th scope="col" class="number">Memory in use</th><th scope="col" class="number">For</th></tr></thead>
+    <tbody>${found.idle.map((row) => html`<tr key=${row.job}><th scope="row"><${Link} href=${`/jobs/${row.job}`}>${row.name} <span class="quiet">${row.job}</span><//></th><td>${row.user || "–"}</td><td class="number">${row.gpus} ${row.gpu_type}</td>
+      <td class="number">${percent(row.busy)}</td><td class="number">${row.memory_gb} GB</td><td class="number">${duration(row.idle_s)}</td></tr>`)}</tbody></table></div></section>`;
 }

@@ -33,6 +33,8 @@ export function Job({ id }) {
     <dl class="facts-grid">
       <${Fact} name="GPUs">${size(job)} ${job.gpu_type}<//>
       <${Fact} name="Nodes">${Object.entries(job.nodes).map(([node, gpus]) => `${node}: ${gpus}`).join(", ") || "–"}<//>
+      ${job.gpus > 0 && html`<${Fact} name="GPUs busy">${job.gpus_busy === null ? "unknown" : `${percent(job.gpus_busy)} of the time`}<//>`}
+      ${job.gpus > 0 && job.gpu_memory_gb !== null && html`<${Fact} name="GPU memory">${job.gpu_memory_gb} of ${job.gpu_memory_total_gb} GB<//>`}
       <${Fact} name="Done">${job.share_done === null ? "–" : html`<${Progress} share=${job.share_done} text=${percent(job.share_done)} />`}<//>
       <${Fact} name="Time left">${job.gpus ? duration(job.left_s) : "–"}<//>
       <${Fact} name="Submitted"><time title=${clock(now.unix_s - now.now_s + job.submitted_s)}>${duration(nowS() - job.submitted_s)} ago</time><//>
