@@ -58,19 +58,19 @@ def commands_page() -> str:
     root = typer.main.get_command(commands)
     parts = [f"# Every command and option\n\n{MADE}See [commands](../commands.md) for examples of each.\n"]
     with typer.Context(root, info_name="stretto") as context:
-        for name, command in _leaves(root, context):
+        for name, command in leaves(root, context):
             parts.append(_command(name, command))
     return "\n".join(parts)
 
 
-def _leaves(command: Any, context: Any, name: str = "stretto") -> Iterator[tuple[str, Any]]:
+def leaves(command: Any, context: Any, name: str = "stretto") -> Iterator[tuple[str, Any]]:
     """All commands that are no mere groups, with what one types for them."""
     if not hasattr(command, "list_commands"):
         yield name, command
         return
     for word in command.list_commands(context):
         inner = command.get_command(context, word)
-        yield from _leaves(inner, context, f"{name} {word}")
+        yield from leaves(inner, context, f"{name} {word}")
 
 
 def _command(name: str, command: Any) -> str:
