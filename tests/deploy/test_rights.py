@@ -18,6 +18,10 @@ from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused, WorkerStart
 from stretto.model import InputError
 
+pytest.importorskip("go_template", reason="py-go-template has no build for this machine")
+
+from tools.render_chart import objects
+
 pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.alone]
 
 NAMESPACE, ACCOUNT = "stretto", "system:serviceaccount:stretto:stretto"
@@ -29,6 +33,7 @@ SCRIPT = (
     "while :; do sleep 0.1; done"
 )
 
+FIRST_NODE = next(iter(PRODUCTS))
 INSTALLED = [
     each
     for file in ("namespace.yaml", "rbac.yaml")
@@ -182,6 +187,56 @@ def test_no_right_of_an_installation_is_more_than_it_needs(
     finally:
         assert put(world, role) == 200
         clean(world)
+
+
+# ── nodes of lenders ──────────────────────────────────────────────────────────────────────────────
+
+
+def of_lenders(*verbs: str) -> dict[str, Any]:
+    """The ClusterRole of a chart that names the first node as a lender's; with these verbs on it alone."""
+    changes = {"lenders": {"nodes": [FIRST_NODE]}}
+    (role,) = [each for each in objects(changes) if each["kind"] == "ClusterRole"]
+    (rule,) = [each for each in role["rules"] if "resourceNames" in each]
+    assert set(rule["verbs"]) == {"get", "patch"}
+    rule["verbs"] = list(verbs)
+    return dict(role)
+
+
+async def hand_over(cluster: KubernetesWorld, node: str) -> None:
+    """Give a node to a lender, and take every mark off it again. Raises BackendUnreachable."""
+    options = KubernetesOptions(kubeconfig=str(cluster.plane.kubeconfig(ACCOUNT)), namespace=NAMESPACE)
+    backend = await open_kubernetes(options, "lending", cluster.folder / "lending")
+    try:
+        for to in ("llm", "", None):
+            await backend.hand_over([node], to)
+    finally:
+        await backend.close()
+
+
+@pytest.fixture
+def _role_back(world: KubernetesWorld) -> Iterator[None]:
+    yield
+    (role,) = [each for each in INSTALLED if each["kind"] == "ClusterRole"]
+    assert put(world, role) == 200
+
+
+@pytest.mark.usefixtures("_role_back")
+def test_the_rights_on_nodes_of_lenders_are_enough_for_these_and_no_others(world: KubernetesWorld) -> None:
+    assert put(world, of_lenders("get", "patch")) == 200
+    asyncio.run(hand_over(world, FIRST_NODE))
+    other = [*PRODUCTS][1]
+    with pytest.raises(BackendUnreachable, match="forbidden"):
+        asyncio.run(hand_over(world, other))
+
+
+@pytest.mark.usefixtures("_role_back")
+@pytest.mark.parametrize(("left", "missing"), [("get", "patch"), ("patch", "get")])
+def test_no_right_on_nodes_of_lenders_is_more_than_it_needs(
+    world: KubernetesWorld, left: str, missing: str
+) -> None:
+    assert put(world, of_lenders(left)) == 200
+    with pytest.raises(BackendUnreachable, match=f"cannot {missing} resource"):
+        asyncio.run(hand_over(world, FIRST_NODE))
 
 
 def clean(world: KubernetesWorld) -> None:

@@ -6,16 +6,17 @@
 # No registry of packages has kube-apiserver or kubelet ready made; Debian bookworm has the whole source with what it
 # needs. Nothing is installed into the system: packages are unpacked below a scratch folder that goes in the end.
 # It takes about 12 minutes of processor time, 3 GB of scratch, and leaves 400 MB: etcd, kube-apiserver,
-# kube-controller-manager, kube-scheduler, kubelet, containerd, runc and busybox in FOLDER/bin.
-# A folder that is already complete is left as it is.
+# kube-controller-manager, kube-scheduler, kubelet, kubectl, containerd, runc and busybox in FOLDER/bin.
+# A folder that is already complete is left as it is; one of a time before kubectl was there gets that.
 set -euo pipefail
 
 folder=${1:-$HOME/.cache/stretto-tests/kubernetes-1.20.2}
-[ -e "$folder/complete" ] && { echo "$folder is complete"; exit 0; }
+is_complete() { [ -e "$folder/complete" ] && [ -x "$folder/bin/kubectl" ]; }
+is_complete && { echo "$folder is complete"; exit 0; }
 mkdir -p "$folder"
 exec 9>"$folder/lock"
 flock 9 # one build at a time; whoever waited finds it done
-[ -e "$folder/complete" ] && { echo "$folder is complete"; exit 0; }
+is_complete && { echo "$folder is complete"; exit 0; }
 scratch=$(mktemp -d "$folder/scratch.XXXXXX")
 trap 'chmod -R u+w "$scratch" 2>/dev/null; rm -rf "$scratch"' EXIT
 
@@ -32,11 +33,19 @@ apt_options=(-o Dir::Etc::SourceList="$scratch/sources.list" -o Dir::Etc::Source
   -o Dir::Cache::Archives="$scratch/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
   -o APT::Sandbox::User=root -o Acquire::Retries=3)
 apt-get "${apt_options[@]}" -qq update
+fetch() { # unpacks packages below the scratch folder
+  (cd "$scratch/debs" && apt-get "${apt_options[@]}" -qq download "$@")
+  for deb in "$scratch"/debs/*.deb; do dpkg-deb -x "$deb" "$scratch/root"; done
+}
+if [ -e "$folder/complete" ]; then
+  fetch kubernetes-client
+  cp "$scratch/root/usr/bin/kubectl" "$folder/bin/"
+  exit 0
+fi
 packages=(golang-1.19-go golang-1.19-src golang-go golang-src etcd-server etcd-client runc containerd
   containernetworking-plugins busybox-static jq libjq1 libonig5 rsync libpopt0 golang-github-modern-go-reflect2-dev
-  libseccomp2)
-(cd "$scratch/debs" && apt-get "${apt_options[@]}" -qq download "${packages[@]}")
-for deb in "$scratch"/debs/*.deb; do dpkg-deb -x "$deb" "$scratch/root"; done
+  libseccomp2 kubernetes-client)
+fetch "${packages[@]}"
 (cd "$scratch" && apt-get "${apt_options[@]}" -qq source --download-only kubernetes)
 
 # 2. The source, with Debian's patches and a reflect2 that Go 1.18 and later can run.
@@ -68,7 +77,7 @@ make WHAT="cmd/kube-apiserver cmd/kube-controller-manager cmd/kube-scheduler cmd
 # 4. What stays.
 mkdir -p "$folder/bin"
 cp _output/local/bin/linux/*/kube* "$folder/bin/"
-for name in etcd etcdctl runc containerd containerd-shim-runc-v2 ctr busybox; do
+for name in etcd etcdctl runc containerd containerd-shim-runc-v2 ctr busybox kubectl; do
   for place in usr/bin usr/sbin bin sbin; do
     if [ -f "$scratch/root/$place/$name" ]; then cp "$scratch/root/$place/$name" "$folder/bin/"; fi
   done

@@ -21,6 +21,7 @@ import yaml
 FOLDER = Path(
     os.environ.get("STRETTO_TEST_KUBERNETES", "~/.cache/stretto-tests/kubernetes-1.20.2")
 ).expanduser()
+KUBECTL = FOLDER / "bin" / "kubectl"
 READY_S = 120.0  # to start, on a busy machine
 NODE_GRACE_S = 8  # of silence, after which a node counts as not ready
 
@@ -30,6 +31,15 @@ def missing() -> str:
     if (FOLDER / "complete").exists():
         return ""
     return f"no Kubernetes in {FOLDER}; tests/backends/kubernetes/build_control_plane.sh builds it"
+
+
+def missing_kubectl() -> str:
+    """Why there is no kubectl; "" where there is one."""
+    if why := missing():
+        return why
+    if os.access(KUBECTL, os.X_OK):
+        return ""
+    return f"no kubectl in {FOLDER}; tests/backends/kubernetes/build_control_plane.sh adds it"
 
 
 def free_port() -> int:
@@ -204,6 +214,19 @@ class ControlPlane:
         while self.ask("GET", f"{claims}/{claim}").json()["status"].get("phase") != "Bound":
             assert time.monotonic() < until_s, f"the claim {claim} is not bound"
             time.sleep(0.1)
+
+    def kubectl(
+        self, *arguments: str, user: str = "admin", text: str | None = None, path: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """The real command, as somebody. text: what it reads. path: folders of its plug-ins."""
+        env = {
+            "PATH": f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"],
+            "HOME": str(self.folder),
+        }
+        env["KUBECONFIG"] = str(self.kubeconfig(user))
+        return subprocess.run(
+            [KUBECTL, *arguments], env=env, input=text, capture_output=True, text=True, timeout=120
+        )
 
     def signal(self, name: str, number: int) -> None:
         """Suspend, wake or kill one of them."""
