@@ -21,6 +21,7 @@ from stretto.jobfile import (
     JobSpec,
     Resources,
     Restart,
+    Serving,
     Stop,
     Webhook,
     WebhookEvent,
@@ -124,6 +125,10 @@ def specs(draw: st.DrawFn) -> JobSpec:
     learns = batch.policy is BatchPolicy.ADAPTIVE or batch.lr_scaling or (stop and stop.steps is None)
     if learns:
         values["purpose"] = Purpose.TRAINING
+    serves = values["purpose"] is Purpose.SERVING and not stop and not sized["resources"].heterogeneous
+    if values["purpose"] is Purpose.SERVING and not serves:
+        values["purpose"] = Purpose.BATCH_INFERENCE
+    positive = st.floats(0.0, 3600.0, exclude_min=True)
     after_s = sorted(draw(st.lists(SECONDS, min_size=3, max_size=3, unique=True)))
     worths = draw(FALLING)
     return JobSpec(
@@ -143,6 +148,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         if timed == "rewards"
         else (),
         stop=stop,
+        serving=draw(st.builds(Serving, positive, positive)) if serves else None,
         checkpoint=draw(maybe(st.builds(Checkpoint, st.sampled_from(["", "ckpt"]), maybe(SECONDS)))),
         preemptible=draw(st.booleans()),
         grace_period_s=draw(st.floats(0.0, 1e5)),

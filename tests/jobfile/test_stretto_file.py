@@ -110,6 +110,9 @@ def test_only_run_is_required() -> None:
     assert read_submission("run: python train.py") == (JobSpec(run="python train.py"), ())
 
 
+SERVES = "purpose: serving\nserving: {latency: 200ms,"  # begins a file of a job that serves
+
+
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
@@ -240,7 +243,7 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ),
         ("batch: {lr_scaling: legw}", "batch.lr_scaling must be one of linear, sqrt, "),
         ("batch: {lr_scaling: linaer}", "batch.lr_scaling: unknown rule 'linaer', did you mean 'linear'?"),
-        ("purpose: guessing", "line 2: purpose must be one of training, batch-inference, got 'guessing'"),
+        ("purpose: guessing", "line 2: purpose must be one of training, batch-inference, serving, got 'guessing'"),
         (
             "purpose: batch-inference\nelastic: {min: 1}\nbatch: {policy: adaptive}",
             "purpose batch-inference and batch.policy exclude each other: expected no batch.policy, got",
@@ -251,6 +254,13 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
             "purpose: batch-inference\nstop: {metric: a, target: 1, max: 2}",
             "expected no stop.metric, got 'a'",
         ),
+        ("purpose: serving", "expected both or none, got purpose serving and no serving"),
+        ("serving: {latency: 1s, requests_per_s: 1}", "got purpose training and serving"),
+        (f"{SERVES} requests_per_s: 0}}", "serving.requests_per_s must be a number above 0"),
+        ("purpose: serving\nserving: {latency: 200, requests_per_s: 1}", 'with its unit, like "200ms", got'),
+        ("purpose: serving\nserving: {latency: 1s}", "serving must have latency and requests_per_s"),
+        (f"{SERVES} requests_per_s: 1}}\nstop: {{steps: 1}}", "expected no stop.steps, got 1"),
+        (f"{SERVES} requests_per_s: 1}}\nresources: {{heterogeneous: true}}", "resources.heterogeneous"),
         ("deadline: 4", 'line 2: deadline must be a duration like "4h", or a date with its zone'),
         ("deadline: 2030-01-31T18:00:00", "got '2030-01-31T18:00:00'"),
         ("deadline: 0001-01-01T00:00:00+14:00", "got '0001-01-01T00:00:00+14:00'"),

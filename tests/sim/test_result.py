@@ -48,6 +48,7 @@ KEYS = (  # of `simulate --json`, in its order: programs of others read them
     "weighted_deadline_miss_rate",
     "best_effort_avg_jct_s",
     "avg_tardiness_s",
+    "latency_kept",
     "avg_ftf",
     "worst_ftf",
     "unfair_fraction",

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.drawn import scaled
 
-from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Reward
+from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Purpose, Reward
 from stretto.traces import Outcome, Truth, Workload, read_trace, write_trace
 from stretto.traces.learning import LearningCurve
 
@@ -28,7 +28,9 @@ CURVES = st.builds(
 )
 
 
-NOT_ALONE = {"gpus_per_worker", "min_gpus", "max_gpus", "gpus"}  # numbers that depend on each other
+# Values that depend on each other
+NOT_ALONE = {"gpus_per_worker", "min_gpus", "max_gpus", "gpus", "purpose", "latency_s", "requests_per_s"}
+POSITIVE = st.floats(0, 1e6, exclude_min=True)
 
 
 def values_of(kind: type, at_least: float = -5, above: float = -10) -> st.SearchStrategy[Any]:
@@ -62,6 +64,10 @@ def jobs(draw: st.DrawFn) -> Job:
     values = sorted((draw(st.floats(-10, 10)) for _ in steps), reverse=True)
     types = tuple(draw(st.lists(NAMES, max_size=3)))
     on_type = st.sampled_from(types) if types else NAMES
+    plain = {name: draw(values) for name, values in PLAIN.items()}
+    purpose = draw(st.sampled_from(Purpose))
+    if purpose is Purpose.SERVING:
+        plain |= {"heterogeneous": False, "latency_s": draw(POSITIVE), "requests_per_s": draw(POSITIVE)}
     return Job(
         id=JobId(draw(NAMES)),
         submitted_s=submitted_s,
@@ -77,7 +83,8 @@ def jobs(draw: st.DrawFn) -> Job:
             for due, value in zip(sorted({submitted_s + step for step in steps}), values, strict=False)
         ),
         labels=draw(st.dictionaries(WORDS, WORDS, max_size=2)),
-        **{name: draw(values) for name, values in PLAIN.items()},
+        purpose=purpose,
+        **plain,
     )
 
 

@@ -306,7 +306,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("done", "" if done is None else f"{100 * done:.0f} %"),
         ("ends", "" if left_s is None else f"about {clock_of(now + left_s)}"),
         ("progress", progress),
-        *_speeds(job.get("speeds")),
+        *(_serving(job["serving"]) if job.get("serving") else _speeds(job.get("speeds"))),
         ("standing", job.get("standing", "")),
         ("budgets", "; ".join(job.get("budgets", []))),
         *_outlook(job.get("outlook"), now),
@@ -353,6 +353,30 @@ def _outlook(outlook: Mapping[str, Any] | None, now: float) -> list[tuple[str, s
         ("lease", "" if lease_left_s is None else f"until {clock_of(now + lease_left_s)}"),
         ("suspension", f"{outlook['suspension_s']:.0f} s, {outlook['suspension']}"),
     ]
+
+
+def _serving(serving: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a job that serves has promised, what keeps it on each type, and the latency of its requests."""
+    needs = []
+    for each in serving["needs"]:
+        if each["batch"] is None:
+            continue
+        gpus = "none" if each["gpus"] is None else f"{each['gpus']} or more"
+        timed = "" if each["timed"] else ", not timed there"
+        batch = f"batches of {each['batch']} in " if each["batch"] else "one request in "
+        needs.append((f"keep it on {each['gpu_type']}", f"{gpus} ({batch}{_ms(each['batch_s'])}{timed})"))
+    latency = ""
+    if serving["answered"]:
+        recent = (
+            "" if serving["p99_s"] is None else f"p50 {_ms(serving['p50_s'])}, p99 {_ms(serving['p99_s'])}; "
+        )
+        latency = f"{recent}{serving['late']} of {serving['answered']} requests late"
+    promised = f"{_ms(serving['latency_s'])} at {serving['requests_per_s']:g} requests/s"
+    return [("promises", promised), *needs, ("latency", latency)]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
 
 
 def _speeds(speeds: Mapping[str, Any] | None) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from stretto.estimate.efficiency import gain
 from stretto.estimate.fit import fit_many
 from stretto.estimate.goodput import BatchLimits, best_batches
 from stretto.estimate.published_fit import published_fit
+from stretto.estimate.serving import KEPT_PER_S, kept
 from stretto.estimate.throughput import Choice, Known, Mode, perfectly_scaled, source_of, without_sync
 from stretto.model import (
     BatchChoice,
@@ -70,7 +71,8 @@ class Question(NamedTuple):
 def answer_all(questions: Sequence[Question]) -> list[FloatArray]:
     """(configs + types,) for each question: goodput on every configuration, then on the request by type.
 
-    In steps of the initial batch per second; NaN where the job cannot run.
+    In steps of the initial batch per second; NaN where the job cannot run. Of a job that serves 1 where it
+    keeps its service level, else NaN.
     """
     together: dict[Frame, list[int]] = {}
     for number, asked in enumerate(questions):
@@ -121,7 +123,31 @@ def _goodput(frame: Frame, questions: Sequence[Question]) -> FloatArray:
     if unseen.any():
         single = _single_per_s(frame, limits)[:, shape.kind]
         steps_per_s[unseen] = (perfectly_scaled(single, shape.replicas) / init)[unseen]
-    return np.where(shape.runs & (steps_per_s > 0), steps_per_s, np.nan)
+    steps_per_s = np.where(shape.runs & (steps_per_s > 0), steps_per_s, np.nan)
+    for row in np.flatnonzero([limit.service_level is not None for limit in limits]).tolist():
+        steps_per_s[row] = _serving(frame, questions[row], believed, shape, row)
+    return steps_per_s
+
+
+def _serving(frame: Frame, asked: Question, believed: "_Believed", shape: "_Shapes", row: int) -> FloatArray:
+    """(columns,) of a job that serves. Where nothing is known of it, all that it could run on is hoped for.
+
+    On a type where it never ran, batches take what they do on the type that stands in, by the ratio of
+    speeds. Before anything was observed, they take as long as the profile says.
+    """
+    limits, kind = asked.limits, shape.kind
+    assert limits.service_level is not None
+    if any(asked.observed):
+        params = believed.params[row, believed.source[row]] / believed.ratio[row][:, None]
+        alpha_s, beta_s = params[:, 0], params[:, 1]
+        hoped_for = np.zeros(len(params), dtype=np.bool_)
+    else:
+        hoped_for = ~np.isfinite(limits.single_per_s) | (frame.mode is Mode.NO_PROF)
+        beta_s = 1.0 / np.where(hoped_for, 1.0, limits.single_per_s)
+        alpha_s = np.zeros(len(beta_s))
+    most_local = limits.max_local[kind]
+    holds = kept(limits.service_level, alpha_s[kind], beta_s[kind], shape.replicas[row], most_local).holds
+    return np.where(shape.runs[row] & (holds | hoped_for[kind]), KEPT_PER_S, np.nan)
 
 
 def _bounds(questions: Sequence[Question], source: IntArray, replicas: IntArray) -> BatchLimits:

@@ -14,6 +14,8 @@ they ran on. For each GPU type
 5. where nothing was measured at all, the table goes through what the job's owner expects. Where that is not
    known either it is relative: 1 on what the job asked for.
 
+The table of a job that serves is 1 where its service level is kept, and NaN elsewhere (`serving`).
+
 A job's own batch is fixed, so that each worker has a share of it. Or it grows with the workers up to a bound,
 as scripts do where no batch is chosen for them. A step of the table is one of its batch on one worker.
 """
@@ -27,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stretto.estimate.fit import fit, fit_many
+from stretto.estimate.serving import KEPT_PER_S, Needs, needs
 from stretto.estimate.throughput import iteration_s
 from stretto.model import (
     NOTHING_OBSERVED,
@@ -36,6 +39,7 @@ from stretto.model import (
     MeasuredSpeeds,
     Observations,
     Point,
+    ServiceLevel,
     frozen,
 )
 
@@ -87,6 +91,7 @@ class SpeedEvidence:
     stated_per_s: float = 0.0  # steps per second on what it asks for, as its owner expects; 0: not stated
     replica_gpus: tuple[int, ...] = ()  # of a worker by type, where types differ; (): gpus_per_worker
     scaling: float = SCALING  # of each doubling of GPUs, while nothing is measured
+    service_level: ServiceLevel | None = None  # of a job that serves: its table says what keeps it
 
     def worker_gpus(self, kind: int) -> int:
         """GPUs of one worker on a type."""
@@ -123,6 +128,8 @@ def speed_tables(evidence: Sequence[SpeedEvidence], cluster: Cluster) -> list[Sp
 @lru_cache(maxsize=REMEMBERED_TABLES)
 def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     """Speeds on every count of GPUs of every type, as the docstring of this file says."""
+    if evidence.service_level is not None:
+        return _of_serving(evidence, cluster)
     if evidence.replica_gpus:
         return _by_worker_size(evidence, cluster)
     axis = _Axis.of(evidence, cluster)
@@ -166,6 +173,29 @@ def speed_table(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     return SpeedTable(speeds, frozen(source), is_relative)
 
 
+def needs_of(evidence: SpeedEvidence, cluster: Cluster) -> Needs:
+    """What keeps the service level of a job that serves."""
+    assert evidence.service_level is not None
+    types = len(cluster.types)
+    return needs(
+        evidence.service_level,
+        _observations(evidence.measurements, types),
+        [gpu_type.speed for gpu_type in cluster.types],
+        evidence.max_local or (1,) * types,
+        [evidence.worker_gpus(kind) for kind in range(types)],
+    )
+
+
+def _of_serving(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
+    """1 on GPUs that keep the service level; relative while no batch was timed on any type."""
+    needed, gpus = needs_of(evidence, cluster), np.arange(int(cluster.capacity.max()) + 1)
+    per_s = frozen(np.where(gpus >= needed.gpus[:, None], KEPT_PER_S, np.nan))
+    source = np.where(needed.is_timed[:, None], Source.FITTED, Source.ASSUMED)
+    both = frozen(np.broadcast_to(source, (2, *per_s.shape)).copy())
+    measured = frozen(np.zeros(per_s.shape, dtype=np.bool_))
+    return SpeedTable(MeasuredSpeeds(per_s, per_s, measured), both, not needed.is_timed.any())
+
+
 def _by_worker_size(evidence: SpeedEvidence, cluster: Cluster) -> SpeedTable:
     """The table of a job whose workers differ by type: each type's rows as if all were of its size."""
     tables = {
@@ -191,6 +221,8 @@ def standard_errors(evidence: SpeedEvidence, cluster: Cluster) -> FloatArray:
     It is no less than that of a measurement. An entry that was assumed has none.
     """
     table = speed_table(evidence, cluster)
+    if evidence.service_level is not None:  # it is kept or not
+        return np.full(table.source.shape, np.nan)
     parts = min(len(evidence.measurements), JACKKNIFE_GROUPS)
     errors = np.full(table.source.shape, np.nan)
     # The table again without each part; equal fits are remembered, and new ones made side by side.

@@ -337,6 +337,19 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Serving:
+    """What a job that answers requests promises."""
+
+    latency_s: float  # of each request, from its arrival to its answer
+    requests_per_s: float  # up to which it holds
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_number("serving.latency", self.latency_s, above=0.0, at_most=3600.0)
+        check_number("serving.requests_per_s", self.requests_per_s, above=0.0, at_most=1e9)
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Where the script keeps its state, and how often."""
 

@@ -25,6 +25,7 @@ from stretto.jobfile.parts import (
     Elastic,
     Resources,
     Restart,
+    Serving,
     Stop,
     Webhook,
     When,
@@ -195,6 +196,7 @@ class JobSpec:
     resources: Resources = field(default_factory=Resources)
     elastic: Elastic | None = None  # None: exactly as many GPUs as asked for
     batch: Batch = field(default_factory=Batch)
+    serving: Serving | None = None  # what it promises, where its purpose is serving
     deadline: When | None = None
     rewards: tuple[Worth, ...] = ()
     stop: Stop | None = None  # None: when the script ends
@@ -243,6 +245,14 @@ class JobSpec:
         fewest = self.elastic.min_gpus if self.elastic else 1
         each = self.resources.gpus_per_worker if self.elastic else self.resources.gpus_of_whole_workers
         return asked or max(-(-fewest // each) * each, min(self.resources.replica_gpus.values(), default=1))
+
+    @property
+    def measured_as(self) -> str:
+        """Under which name jobs share what was measured of their speed; "": they do not.
+
+        A pass forward of a job that serves is no step of a training.
+        """
+        return f"{self.purpose}:{self.model}" if self.model and self.serving is not None else self.model
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` turns into an equal specification. Every field is there."""
@@ -347,6 +357,13 @@ class JobSpec:
 
     def _check_purpose(self) -> None:
         """A job that only infers learns nothing, and each of its workers keeps a batch of its own."""
+        serves = self.purpose is Purpose.SERVING
+        if serves is not (self.serving is not None):
+            there = "serving" if self.serving is not None else "no serving"
+            raise InputError(
+                f"purpose {Purpose.SERVING} and serving go together: expected both or none,"
+                f" got purpose {self.purpose} and {there}"
+            )
         if self.purpose is Purpose.TRAINING:
             return
         stop, batch = self.stop, self.batch
@@ -355,6 +372,8 @@ class JobSpec:
             ("batch.lr_scaling", batch.lr_scaling),
             ("stop.epochs", stop.epochs if stop is not None else None),
             ("stop.metric", stop.metric if stop is not None else ""),
+            ("stop.steps", stop.steps if stop is not None and serves else None),
+            ("resources.heterogeneous", self.resources.heterogeneous and serves),
         )
         for key, value in of_trainings:
             if value:

@@ -20,6 +20,7 @@ from stretto.jobfile.parts import (
     Elastic,
     Resources,
     Restart,
+    Serving,
     Stop,
     Webhook,
     WebhookEvent,
@@ -43,7 +44,17 @@ KEYS = (
         "resources",
         "elastic",
     ),
-    *("batch", "deadline", "rewards", "stop", "checkpoint", "preemptible", "grace_period", "max_time"),
+    *(
+        "batch",
+        "serving",
+        "deadline",
+        "rewards",
+        "stop",
+        "checkpoint",
+        "preemptible",
+        "grace_period",
+        "max_time",
+    ),
     *("start_after", "array", "depends_on", "restart", "notify", "expected_time", "slurm"),
     *("kubernetes", *PLAIN_KEYS),
 )
@@ -53,6 +64,7 @@ BATCH = ("policy", "init", "max", "per_gpu", "lr_scaling")
 STOP = ("steps", "epochs", "metric", "target", "max")
 CHECKPOINT = ("dir", "every")
 RESTART = ("max", "on_exit")
+SERVING = ("latency", "requests_per_s")
 
 WHOLE = "a whole number"
 PRIORITY = "a whole number, or the name of a priority class"
@@ -103,6 +115,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             resources=resources_of(entry),
             elastic=elastic,
             batch=_batch(entry),
+            serving=_serving(entry),
             deadline=entry.read("deadline", when, WHEN, None),
             rewards=_rewards(entry),
             stop=_stop(entry),
@@ -256,6 +269,17 @@ def _stop(entry: Entry) -> Stop | None:
             max_epochs=inner.read("max", whole, WHOLE, None),
         ),
     )
+
+
+def _serving(entry: Entry) -> Serving | None:
+    inner = entry.entry("serving", SERVING)
+    if inner is None:
+        return None
+    latency_s = inner.read("latency", duration_s, 'a duration with its unit, like "200ms"', None)
+    per_s = inner.read("requests_per_s", number, NUMBER, None)
+    if latency_s is None or per_s is None:
+        raise InputError(f"{inner.where}: {inner.path} must have latency and requests_per_s")
+    return _built(inner, lambda: Serving(latency_s, per_s))
 
 
 def _checkpoint(entry: Entry) -> Checkpoint | None:

@@ -109,6 +109,8 @@ def accepted_job(
         user=user,
         queue=spec.queue,
         labels=spec.labels,
+        latency_s=spec.serving.latency_s if spec.serving is not None else 0.0,
+        requests_per_s=spec.serving.requests_per_s if spec.serving is not None else 0.0,
         **plain_fields(spec),
     )
 

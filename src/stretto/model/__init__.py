@@ -25,6 +25,7 @@ from stretto.model.knowledge import (
     Observations,
     Point,
     Progress,
+    ServiceLevel,
     TrainingLimits,
     View,
 )
@@ -135,6 +136,7 @@ __all__ = [
     "Requests",
     "Reservation",
     "Reward",
+    "ServiceLevel",
     "Shares",
     "Snapshot",
     "Speeds",

@@ -40,6 +40,7 @@ class Purpose(StrEnum):
 
     TRAINING = "training"  # throughput times statistical efficiency
     BATCH_INFERENCE = "batch-inference"  # throughput: passes forward over a data set, each item once
+    SERVING = "serving"  # 1 where a configuration answers requests within the promised latency, else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,9 @@ class Job:
     adaptivity: Adaptivity = Adaptivity.ADAPTIVE
     kind: Kind = Kind.BATCH
     purpose: Purpose = asked(Purpose.TRAINING, is_younger=True)  # noqa: RUF009  (a field)
+    # What a job that serves promises: this latency, up to so many requests a second; 0 for all others
+    latency_s: float = asked(0.0, at_least=0.0, is_younger=True)
+    requests_per_s: float = asked(0.0, at_least=0.0, is_younger=True)
     gpus_per_worker: int = asked(1, at_least=1)  # it grows and shrinks by so many
     # GPUs of one worker by type, where types differ (Sia, section 5.3): multiples of the above, on one node
     replica_gpus: Mapping[str, int] = asked_mapping()
@@ -159,12 +163,28 @@ class Job:
                 f"job {self.id}: expected 1 <= min_gpus <= gpus <= max_gpus, "
                 f"got {self.min_gpus}, {self.gpus} and {self.max_gpus}"
             )
+        if self.purpose is Purpose.SERVING or self.latency_s or self.requests_per_s:
+            self._check_service_level()
         if self.gpus_per_worker != 1 or self.replica_gpus:
             self._check_workers()
         if self.rewards:
             self._check_rewards()
         if self.reserved is not None:
             self._check_reservation(*self.reserved)
+
+    def _check_service_level(self) -> None:
+        serves = self.purpose is Purpose.SERVING
+        promised = (self.latency_s, self.requests_per_s)
+        if not serves or not (all(map(isfinite, promised)) and min(promised) > 0):
+            expected = "above 0" if serves else f"with purpose {Purpose.SERVING} only"
+            raise InputError(
+                f"job {self.id}: expected latency_s and requests_per_s {expected}, "
+                f"got {promised[0]:g} and {promised[1]:g}"
+            )
+        if self.heterogeneous:
+            raise InputError(
+                f"job {self.id}: a job that serves must hold GPUs of one type, got heterogeneous"
+            )
 
     def _check_workers(self) -> None:
         each = self.gpus_per_worker
@@ -297,6 +317,7 @@ class JobColumns:
     preemptible = bool_column()  # may be stopped or moved once it runs
     gpus_per_worker = int_column()  # by which it grows and shrinks
     heterogeneous = bool_column()  # may hold GPUs of several types at once
+    serves = bool_column(lambda job: job.purpose is Purpose.SERVING)  # answers requests within a latency
     varies_by_type = bool_column(lambda job: bool(job.replica_gpus))  # a worker has more GPUs on some types
 
     def computed(self, column: Column[Array]) -> Array:

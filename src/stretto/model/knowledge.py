@@ -161,6 +161,13 @@ class MeasuredSpeeds:
     measured: BoolArray | None = None
 
 
+class ServiceLevel(NamedTuple):
+    """What a job that serves has promised (Sia, SOSP 2023, section 3.4)."""
+
+    latency_s: float  # of each request, from its arrival to its answer
+    requests_per_s: float  # up to which it holds, where they come evenly
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingLimits:
     """What is known of a model before it runs. Arrays are (types,) in the cluster's order."""
@@ -178,6 +185,7 @@ class TrainingLimits:
     )
     accumulates: bool = True  # may take several backward passes a step
     max_is_soft: bool = False  # where GPUs cannot all be used within `max_batch`, more is considered
+    service_level: ServiceLevel | None = None  # of a job that serves: requests are its samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,6 +37,7 @@ class Why(IntEnum):
     NO_SUCH_TYPE = -2  # accepts only GPU types that the cluster does not have
     DECLINED = -3  # the policy refused it for good
     EXCEEDS_QUOTA = -4  # asks for more GPUs than its queue may ever hold
+    TOO_SLOW = -5  # by what was measured, no GPUs in its range keep the latency that it has promised
 
 
 @dataclass(frozen=True, eq=False)

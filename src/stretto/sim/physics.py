@@ -25,6 +25,7 @@ from stretto.model import (
 from stretto.sim.accounting import Accounting
 from stretto.sim.settings import SimSettings
 from stretto.sim.truth.recorded import RecordedRuns, Tables
+from stretto.sim.truth.serving import ServingRun
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
 from stretto.traces.learning import LearningCurve
 
@@ -60,6 +61,14 @@ class Physics:
         self._found_tables = np.empty(len(requests.jobs), dtype=np.object_)
         self._has_table: BoolArray = np.zeros(len(requests.jobs), dtype=np.bool_)
         self._ends_s = np.full(len(requests.jobs), inf)
+
+    def kept_s(self) -> FloatArray:
+        """(all jobs,) for how long each that serves has kept its service level; NaN for all others."""
+        kept = np.full(len(self.requests.jobs), nan)
+        for row, run in self.training.items():
+            if isinstance(run, ServingRun):
+                kept[row] = run.kept_s
+        return kept
 
     def is_training(self, row: int) -> bool:
         """Whether it runs epoch by epoch."""

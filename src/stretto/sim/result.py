@@ -53,6 +53,7 @@ class Result:
     recorded_s: FloatArray | None = None  # (all jobs,) duration on the GPUs asked for; NaN for trainings
     lenders: Sequence[SimulatedLender] = ()
     bounds: Bounds = NO_BOUNDS
+    kept_s: FloatArray | None = None  # (all jobs,) with its latency kept, of those that serve; NaN: others
 
     @cached_property
     def done(self) -> BoolArray:
@@ -78,6 +79,14 @@ class Result:
     def known_fairness(self) -> FloatArray:
         """Finish-time fairness of the jobs that have one."""
         return np.zeros(0) if self.fairness is None else self.fairness[np.isfinite(self.fairness)]
+
+    @property
+    def latency_kept(self) -> FloatArray:
+        """Of jobs that serve and have ended: the share of their completion time with the latency kept."""
+        if self.kept_s is None:
+            return np.zeros(0)
+        shares = self.kept_s[self.done] / self.jct_s
+        return np.asarray(shares[np.isfinite(shares)])
 
     @cached_property
     def contention(self) -> tuple[float, int]:

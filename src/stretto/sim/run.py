@@ -168,6 +168,7 @@ def simulate(
         skipped=workload.skipped,
         recorded_s=world.physics.recorded.work_s,
         lenders=world.lenders,
+        kept_s=world.physics.kept_s(),
     )
 
 

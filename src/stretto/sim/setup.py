@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import isnan
+from math import isnan, nan
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from stretto.sim.truth.profiled import profiled_truth
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.recorded import RecordedRuns
 from stretto.sim.truth.scaling import Curves
+from stretto.sim.truth.serving import ServingRun, serving_truth
 from stretto.sim.truth.training import TrainingRun, TrainingTruth, true_observations
 from stretto.traces.learning import LearningCurve
 from stretto.traces.workload import Truth, Workload
@@ -54,7 +55,7 @@ def physics_of(
     for row, truth in enumerate(workload.truths):
         if truth.learning is not None:
             learning[row] = truth.learning
-        if isnan(truth.duration_s):
+        if isnan(truth.duration_s) or jobs[row].purpose is Purpose.SERVING:
             if jobs[row].heterogeneous and len(cluster.types) > 1:
                 raise InputError(
                     f"job {jobs[row].id}: heterogeneous: expected a job with a duration, "
@@ -65,7 +66,10 @@ def physics_of(
     requests = Requests(jobs, cluster) if training else Requests(workload.jobs, cluster)
     tables = _Tables(requests, training, _type_speeds(workload.truths, cluster), Curves(cluster, settings))
     recorded = RecordedRuns(
-        work_s=np.array([truth.duration_s for truth in workload.truths], dtype=np.float64),
+        work_s=np.array(
+            [nan if row in training else truth.duration_s for row, truth in enumerate(workload.truths)],
+            dtype=np.float64,
+        ),
         cluster=cluster,
         tables=tables,
         mixing=settings.mixing,
@@ -80,7 +84,7 @@ def _check_curves(workload: Workload, settings: SimSettings) -> None:
         return
     with_curve = {""}
     for job, truth in zip(workload.jobs, workload.truths, strict=True):
-        if job.model in with_curve or isnan(truth.duration_s):
+        if job.model in with_curve or isnan(truth.duration_s) or job.purpose is Purpose.SERVING:
             continue
         try:
             with_curve |= {job.model, nearest_model(job.model).name}
@@ -154,6 +158,9 @@ def _run(job: Job, known: Truth, truths: _Truths, settings: SimSettings) -> Trai
     if job.purpose is Purpose.BATCH_INFERENCE:
         infers = inference_truth(job, known.steps, truths.of(job), truths.cluster)
         return TrainingRun(infers, infers.limits, 0, settings, truths.foreseen(infers))
+    if job.purpose is Purpose.SERVING:
+        serves = serving_truth(job, known.duration_s, truths.of(job), truths.cluster)
+        return ServingRun(serves, serves.limits, 0, settings, truths.foreseen(serves))
     truth = truths.of(job, known.learning)
     fixed = settings.batches is Batches.TUNED or job.adaptivity is not Adaptivity.ADAPTIVE
     return TrainingRun(

@@ -241,6 +241,14 @@ GROUPS: Mapping[str, tuple[Metric, ...]] = {
             ),
         ),
     ),
+    "Serving": (
+        Metric(
+            "latency_kept", "Latency kept", "share", "higher",
+            "Of jobs that serve: time in which they held GPUs that keep the latency they have promised, over "
+            "their completion time; mean over those that completed (Sia, section 3.4, gives the goodput).",
+            lambda run: metrics.mean(run.latency_kept),
+        ),
+    ),
     "Fairness": (
         Metric(
             "avg_ftf", "Mean ρ", "number", "lower",

@@ -19,6 +19,8 @@ from stretto.model import (
     virtual_nodes,
 )
 
+FEWER_IS_BETTER = 1e-9  # chosen: for each GPU; below what keeps ties where they are
+
 
 @dataclass(frozen=True, eq=False)
 class Pools:
@@ -130,6 +132,10 @@ class ConfigurationSet:
         """(jobs, columns) the columns that give a job what is reserved for it."""
         return self.acceptable & (self.reserved >= 0)[:, None]
 
+    def fewest_first(self, jobs: JobTable) -> FloatArray:
+        """(jobs, columns) a trifle for fewer GPUs where a job serves: all that keep its latency are alike."""
+        return np.where(jobs.serves[:, None], -FEWER_IS_BETTER * self.gpus, 0.0)
+
     def held(self, jobs: JobTable) -> BoolArray:
         """(jobs, columns) the columns that mean what a job holds now; none where it waits."""
         configuration = self.configurations.columns_of(jobs.held_nodes, jobs.held_gpus, jobs.held_kind)
@@ -159,7 +165,7 @@ class ConfigurationSet:
 
         seen: (jobs, types) most GPUs on which its speed was observed. It may have `growth` times the replicas
         of that (section 3.1), never beyond its reach. The smallest in its range is always allowed: it has to
-        start somewhere.
+        start somewhere. Workers that serve do not wait for each other, so that one says enough of all.
         """
         replicas, part = np.divmod(self.gpus, self.replica)
         whole = (self.goodput > 0) & (part == 0)
@@ -167,7 +173,8 @@ class ConfigurationSet:
         largest = np.minimum(largest, speeds.reach_gpus // self.replica.max(axis=1, initial=1))
         elastic = (self.gpus >= jobs.fewest_gpus[:, self.kind]) & (self.gpus <= jobs.max_gpus[:, None])
         least = _fewest(replicas, elastic & (part == 0), self.kind)
-        elastic &= replicas <= np.maximum(largest[:, None], least)
+        is_known = (jobs.serves & seen.any(axis=1))[:, None]
+        elastic &= (replicas <= np.maximum(largest[:, None], least)) | is_known
         suits = whole & self.acceptable & jobs.allowed_kinds[:, self.kind] & (elastic | self.fixed[:, None])
         return np.asarray(suits | self.is_reserved)  # kept for it, whatever is known of its speed
 
@@ -220,9 +227,11 @@ class ConfigurationSet:
         fewest = snapshot.jobs.fewest_gpus[:, self.kind]
         enough = self.gpus >= np.where(self.fixed[:, None], self.request[:, None], fewest)
         fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
-        possible = (fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]).any(axis=1)
+        suits = fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]
+        possible, kept = suits.any(axis=1), (suits & (self.goodput > 0)).any(axis=1)
         # Why the others wait: too large for the cluster, no room beside forced jobs, or worth less.
         waits = np.where(lacks_room, Why.NO_FREE_GPUS, Why.WORTH_LESS)
+        waits = np.where(snapshot.jobs.serves & ~kept, Why.TOO_SLOW, waits)
         waits = np.where(possible, waits, Why.TOO_LARGE)
         # Pools of one type have prices of their own; the dearest says what one more GPU would be worth.
         by_type = np.zeros(len(snapshot.capacity))

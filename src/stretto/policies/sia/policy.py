@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import (
+    UNLIMITED_GPUS,
     BoolArray,
     Cluster,
     Configurations,
@@ -112,7 +113,7 @@ class Sia(CheckedSettings, space="policy"):
         # The ILP: at most one configuration for each job, within the GPUs of each type. It is a
         # multiple-choice knapsack, so no general solver of integer programs is needed.
         with span("solve"):
-            prefer = _prefer(current, valid, configs.kind)
+            prefer = _prefer(current, valid, configs.kind) + configs.fewest_first(snapshot.jobs)
             problem = MultipleChoiceKnapsack(
                 worth, valid, configs.gpus, configs.pool, capacity, forced, prefer
             )
@@ -160,6 +161,9 @@ class Sia(CheckedSettings, space="policy"):
         worst = lowest.argmin(axis=1)
         rows = np.arange(len(worst))
         least_gpus = np.maximum(configs.replica[rows, worst], jobs.fewest_gpus[rows, configs.kind[worst]])
+        # A job that serves needs what keeps its service level; with less it does nothing.
+        fewest = np.where(valid, configs.gpus, UNLIMITED_GPUS).min(axis=1, initial=UNLIMITED_GPUS)
+        least_gpus = np.where(jobs.serves, fewest, least_gpus)
         units = np.where(configs.fixed, configs.request, least_gpus)
         with np.errstate(invalid="ignore"):
             normal = goodput / lowest[rows, worst][:, None] * units[:, None]

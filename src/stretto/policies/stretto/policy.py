@@ -97,7 +97,7 @@ class Stretto(CheckedSettings, space="policy"):
         suits = valid.copy()
         forced, capacity = configs.forced(snapshot, current, valid, worth)
         with span("solve"):
-            prefer = np.where(current, CURRENT_IS_BETTER, 0.0)
+            prefer = np.where(current, CURRENT_IS_BETTER, 0.0) + configs.fewest_first(snapshot.jobs)
             problem = MultipleChoiceKnapsack(
                 worth, valid, configs.gpus, configs.pool, capacity, forced, prefer
             )

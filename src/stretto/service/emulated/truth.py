@@ -3,9 +3,10 @@
 A job runs by the clock if it states `expected_time`, or if its label `emulated.duration_s` says how long it
 really takes. It takes so long on what it asks for, and is faster or slower elsewhere as recorded jobs are.
 One that states neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by
-epoch. If its purpose is batch inference, it passes `stop.steps` times `batch.init` items forward. Any other
-runs for an hour. So does one that may mix GPU types, unless it says how long it takes. How
-fast a training of the catalogue is on several types at once is not known.
+epoch. If its purpose is batch inference, it passes `stop.steps` times `batch.init` items forward. One that
+serves does so for as long as it states, with batches that take what a pass forward of its `model` does. Any
+other runs for an hour. So does one that may mix GPU types, unless it says how long it takes. How fast a
+training of the catalogue is on several types at once is not known.
 """
 
 from collections.abc import Mapping
@@ -26,11 +27,13 @@ from stretto.model import (
     TrainingLimits,
 )
 from stretto.service.state.records import JobRecord
+from stretto.service.state.reported_metrics import REQUESTS
 from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.setup import truth_of
 from stretto.sim.truth.inference import InferenceTruth, inference_truth
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.scaling import Curves
+from stretto.sim.truth.serving import ServingRun, ServingTruth, serving_truth
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
 
 USUAL_S = 3600.0  # of a job of which nothing is known; chosen: an hour is easy to recognise
@@ -98,7 +101,12 @@ class Truths:
     def run_of(self, record: JobRecord) -> Run:
         """What one job really does."""
         duration_s = seconds_of(record.spec.labels, DURATION) or record.spec.expected_time_s
-        truth = None if duration_s or record.job.heterogeneous else self._truth(record)
+        serves = record.job.purpose is Purpose.SERVING
+        by_model = serves or not (duration_s or record.job.heterogeneous)
+        truth = self._truth(record) if by_model else None
+        if truth is not None and serves:
+            served = serving_truth(record.job, duration_s or USUAL_S, truth, self.cluster)
+            return Training(ServingRun(served, served.limits, 0, self.settings), self.cluster)
         if truth is not None and record.job.purpose is Purpose.BATCH_INFERENCE:
             stop = record.spec.stop
             if stop is not None and stop.steps and record.job.batch_size:
@@ -140,6 +148,8 @@ class Training:
     @property
     def words(self) -> str:
         """What it follows."""
+        if isinstance(self.run.truth, ServingTruth):
+            return f"serving for {self.run.truth.epoch_ends[-1]:g} s"
         if isinstance(self.run.truth, InferenceTruth):
             return f"an inference of {self.run.truth.epoch_ends[-1]:.0f} batches"
         return f"a training of {len(self.run.truth.epoch_ends)} epochs"
@@ -181,6 +191,8 @@ class Training:
         run = self.run
         limits, evidence, ends = run.truth.limits, run.evidence, run.truth.epoch_ends
         assert evidence is not None
+        if isinstance(run.truth, ServingTruth):
+            return self._report_of_serving(run.truth)
         told: dict[str, Any] = {
             "step": int(run.progress),
             "epoch": run.epoch,
@@ -194,16 +206,38 @@ class Training:
             "grad_var": _finite(evidence.grad_var),
         }
         if run.shape:
-            told["points"] = [
-                [point.nodes, point.gpus, point.local_batch, 1, point.grad_s, point.step_s]
-                for point in evidence.observed[run.kind].points
-                if (run.kind, *point[:3]) not in self.told
-            ]
-            self.told |= {(run.kind, point[0], point[1], point[2]) for point in told["points"]}
+            told["points"] = self._new_points()
             begun, until_s = run.progress, run.next_epoch_s() - run.now_s
             if not run.done and isfinite(until_s):
                 told["left_s"] = until_s * (ends[-1] - begun) / max(ends[run.epoch] - begun, 1e-9)
         return {key: value for key, value in told.items() if value is not None}
+
+    def _report_of_serving(self, truth: ServingTruth) -> dict[str, Any]:
+        run = self.run
+        assert isinstance(run, ServingRun)
+        told: dict[str, Any] = {
+            "samples": int(run.samples),
+            "progress_steps": run.progress,
+            "epoch": run.epoch,
+        }
+        late = int((run.progress - run.kept_s) * truth.service_level.requests_per_s)
+        told[REQUESTS] = {"all": {"answered": int(run.samples), "late": late}}
+        if run.shape:
+            largest = int(truth.limits.max_local[run.kind])
+            told |= {"max_local": largest, "points": self._new_points()}
+        return told
+
+    def _new_points(self) -> list[list[float]]:
+        """What was measured on the type that it holds, and not told yet."""
+        run = self.run
+        assert run.evidence is not None
+        points = [
+            [point.nodes, point.gpus, point.local_batch, 1, point.grad_s, point.step_s]
+            for point in run.evidence.observed[run.kind].points
+            if (run.kind, *point[:3]) not in self.told
+        ]
+        self.told |= {(run.kind, int(point[0]), int(point[1]), int(point[2])) for point in points}
+        return points
 
     def restore(self, report: Mapping[str, Any]) -> None:
         """Progress is what counts; operating points are measured again, and dropped where they are known."""
@@ -213,6 +247,8 @@ class Training:
 
     def profile(self) -> dict[str, Any]:
         """The limits of its batches, and the speed of one replica, by GPU type."""
+        if isinstance(self.run.truth, ServingTruth):  # what keeps its latency is measured while it serves
+            return {}
         return profile_json(self.run.visible, self.cluster)
 
 

@@ -43,6 +43,11 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
         batch["policy"] = "adaptive"
     if batch:
         entries["batch"] = batch
+    if job.purpose is Purpose.SERVING:
+        entries["serving"] = {
+            "latency": f"{job.latency_s * 1e3:.6f}ms",
+            "requests_per_s": job.requests_per_s,
+        }
     if job.purpose is Purpose.BATCH_INFERENCE and not isnan(truth.steps):
         entries["stop"] = {"steps": max(round(truth.steps), 1)}
     if not isnan(truth.duration_s):

@@ -18,6 +18,7 @@ from stretto.service.state.remaining import Basis, remaining_of
 from stretto.service.state.reported_metrics import (
     BOUNDS,
     LARGEST_REPORT,
+    merged,
     told_points,
     with_points,
     with_report,
@@ -56,12 +57,12 @@ class ReportSampler:
     async def take(self, record: JobRecord, report: Mapping[str, Any]) -> None:
         """Write a report, which was checked, or hold it; what is written is durable when this returns."""
         now_s, before = self.clock.now_s(), self._held.get(record.id)
-        merged = {**before.report, **report} if before is not None else dict(report)
-        if len(merged) > LARGEST_REPORT:
-            merged = dict(report)
-        self._held[record.id] = Held(merged, now_s)
-        must = is_due(record, now_s) or is_urgent(record, merged)
-        if must or (is_news(record, merged, now_s) and self._may_write_news(record.id, now_s)):
+        whole = merged(before.report, report) if before is not None else dict(report)
+        if len(whole) > LARGEST_REPORT:
+            whole = dict(report)
+        self._held[record.id] = Held(whole, now_s)
+        must = is_due(record, now_s) or is_urgent(record, whole)
+        if must or (is_news(record, whole, now_s) and self._may_write_news(record.id, now_s)):
             await self._write(record)
 
     def shown(self, record: JobRecord) -> JobRecord:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stretto.estimate.estimators import OnlineGoodput
+from stretto.estimate.speed_table import speed_table
 from stretto.jobfile import JobSpec
 from stretto.jobfile.to_job import spec_to_job
 from stretto.model import (
@@ -25,6 +26,7 @@ from stretto.model import (
     Memory,
     Node,
     NodeId,
+    Purpose,
     Requests,
     Trigger,
     Triggers,
@@ -44,6 +46,7 @@ from stretto.service.scheduling.estimates import (
     known_points,
     largest_known_gpus,
     prior_table,
+    speed_evidence_of,
 )
 from stretto.service.scheduling.scheduler import check_types, scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
@@ -187,7 +190,7 @@ def _not_submitted(
     check_types(spec, state.configured)
     job = in_priority_class(state, job)
     record = JobRecord(spec, job, user, "", "", state.submitted)
-    record.prior = state.models.get(spec.model, record.prior) if spec.model else record.prior
+    record.prior = state.models.get(spec.measured_as, record.prior) if spec.model else record.prior
     record.after = resolved(state.relations, state.jobs, spec, user, past)
     record.outcomes = outcomes_of(state.relations, state.jobs, record.after, past)
     if spec.start_after is not None:
@@ -220,7 +223,8 @@ def _member(
     job = record.job
     if job.checkpoints is None and (record.uses_sdk or record.spec.elastic is not None):
         job = replace(job, checkpoints=True)
-    if remaining.basis is Basis.TRAINING and allocation is not None:
+    ends_by_clock = job.purpose is Purpose.SERVING
+    if remaining.basis is Basis.TRAINING and allocation is not None and not ends_by_clock:
         assert state.cluster is not None
         most = speeds.per_s.shape[1] - 1
         parts = gpus_by_type(allocation, state.cluster).items()
@@ -254,8 +258,17 @@ def _speeds(
     records: Sequence[JobRecord], state: State, cluster: Cluster, now_s: float
 ) -> list[MeasuredSpeeds]:
     """What is believed of every job: supposed, or as measured, where the two agree on what was asked for."""
-    tables = [prior_table(record, cluster) for record in records]
-    measured = [row for row, record in enumerate(records) if known_points(record)]
+    tables = [
+        prior_table(record, cluster)
+        if record.job.purpose is not Purpose.SERVING
+        else speed_table(speed_evidence_of(record, cluster), cluster).speeds
+        for record in records
+    ]
+    measured = [
+        row
+        for row, record in enumerate(records)
+        if known_points(record) and record.job.purpose is not Purpose.SERVING
+    ]
     if not measured or cluster is not state.cluster:
         return tables
     snapshot = SnapshotBuilder(frozenset({View.GOODPUT_MODEL})).observe(state, now_s, frozenset())
@@ -360,7 +373,11 @@ def world_of(
     whole_s, left_s = (
         np.array([(member.whole_s, member.remaining.left_s) for member in members]).reshape(-1, 2).T
     )
-    recorded = RecordedRuns(whole_s * factor, cluster, tables, first_left_s=left_s * factor)
+    paces = [
+        _by_the_clock(member.speeds) if member.job.purpose is Purpose.SERVING else member.speeds
+        for member in members
+    ]
+    recorded = RecordedRuns(whole_s * factor, cluster, paces, first_left_s=left_s * factor)
     world = SimulatedWorld(
         cluster,
         Physics(requests, {}, recorded, tables, SIM, seed),
@@ -374,6 +391,12 @@ def world_of(
     had = [_had(member, fork.now_s) for member in members]
     world.resume(fork.now_s, view.usable(fork.usable), view.to_shown(view.placement), had, fork.memory)
     return world, scheduler
+
+
+def _by_the_clock(speeds: MeasuredSpeeds) -> MeasuredSpeeds:
+    """Of a job that serves until its time is over, whether it keeps its latency or not."""
+    flat = frozen(np.ones_like(speeds.per_s))
+    return MeasuredSpeeds(flat, flat)
 
 
 def _coming(job: Job, at_s: float) -> Job:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stretto.service.scheduling.job_serving import JobServing
 from stretto.service.scheduling.job_speeds import JobSpeeds
 from stretto.service.state.status import JobStatus
 
@@ -170,6 +171,7 @@ class Described(JobStatus):
 
     gpus_per_worker: dict[str, int]  # by GPU type of the cluster on which it may run
     speeds: JobSpeeds | None  # None: it has ended, or no node has been seen
+    serving: JobServing | None  # None: its purpose is another one
     outlook: Outlook | None  # None: the policy says nothing of it
     standing: str  # among the others, in words of the policy; "": it says nothing
     budgets: list[str]  # that warn, or hold it, in words

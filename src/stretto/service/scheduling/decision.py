@@ -59,7 +59,7 @@ def profiles_of(state: State, now_s: float) -> Mapping[str, int]:
         unknown = {record.id: _unknown_types(state, record, now_s) for record in candidates}
         candidates.sort(key=lambda record: _held_type(record) not in unknown[record.id])
     for record in candidates:
-        model = record.spec.model
+        model = record.spec.measured_as
         if not (every_job or (model and model not in models)):
             continue
         models.add(model)
@@ -95,7 +95,7 @@ def _held_type(record: JobRecord) -> int:
 
 def _unknown_types(state: State, record: JobRecord, now_s: float) -> list[int]:
     """Types that a job may run on, on which one worker was neither measured nor had its time."""
-    cluster, prior, accounting = state.cluster, state.models.get(record.spec.model), record.accounting
+    cluster, prior, accounting = state.cluster, state.models.get(record.spec.measured_as), record.accounting
     assert cluster is not None
     points = prior.points if prior is not None else ()
     if state.configured.profiles == "job":

@@ -28,12 +28,14 @@ from stretto.model import (
     MeasuredSpeeds,
     Observations,
     Purpose,
+    ServiceLevel,
     TrainingLimits,
     frozen,
     ints,
 )
 from stretto.service.reconcile.reconciler import STARTING_S, slots_of
 from stretto.service.state.records import JobRecord
+from stretto.service.state.remaining import Basis, stated_duration
 from stretto.service.state.reported_metrics import MOST_COUNTED, NOISE, Points, with_points
 from stretto.service.state.state import State
 
@@ -117,6 +119,7 @@ def _number(value: object) -> float:
 
 RESTART_S = 30.0  # from being given GPUs to the first step, while nothing is measured; chosen
 SWITCH_S = 1.0  # the same for a job that can change its size in place, as its workers have shown; chosen
+MOST_TOGETHER = 1024  # requests that a worker answers together while its script has not said; chosen
 REACH_GPUS = 64  # of a job whose largest batch is not known; chosen
 
 
@@ -152,7 +155,15 @@ def speed_evidence_of(record: JobRecord, cluster: Cluster) -> SpeedEvidence:
         reach_gpus=_reach_gpus(record, cluster),
         stated_per_s=_stated_per_s(record),
         scaling=1.0 if infers else SCALING,  # whose workers do not wait for each other
+        service_level=service_level_of(record),
     )
+
+
+def service_level_of(record: JobRecord) -> ServiceLevel | None:
+    """What a job that serves has promised; None of all others."""
+    job = record.job
+    serves = job.purpose is Purpose.SERVING
+    return ServiceLevel(job.latency_s, job.requests_per_s) if serves else None
 
 
 def worker_gpus_of(record: JobRecord, cluster: Cluster) -> tuple[int, ...]:
@@ -217,6 +228,8 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     batch, latest = record.spec.batch, {**record.prior.said, **record.learned.latest}
     if record.job.purpose is Purpose.BATCH_INFERENCE:
         return _limits_of_inference(record, cluster)
+    if record.job.purpose is Purpose.SERVING:
+        return _limits_of_serving(record, cluster)
     init = int(batch.init or latest.get("init_batch") or 0)
     if not init:
         return None
@@ -257,6 +270,21 @@ def _limits_of_inference(record: JobRecord, cluster: Cluster) -> TrainingLimits 
     return _limits(len(cluster.types), local, local * most, local, local, restart_s, sizes, False, alone)
 
 
+def _limits_of_serving(record: JobRecord, cluster: Cluster) -> TrainingLimits:
+    """Each worker answers as many requests together as its script allows, and as its latency does."""
+    latest, batch = {**record.prior.said, **record.learned.latest}, record.spec.batch
+    together = min(
+        (int(bound) for bound in (batch.per_gpu, latest.get("max_local")) if bound), default=MOST_TOGETHER
+    )
+    restart_s = SWITCH_S if switches_in_place(record) else RESTART_S
+    sizes, most = worker_gpus_of(record, cluster), int(cluster.capacity.max())
+    unknown = (nan,) * len(sizes)
+    level = service_level_of(record)
+    return _limits(
+        len(cluster.types), 1, together * most, 1, together, restart_s, sizes, False, unknown, level
+    )
+
+
 @lru_cache(maxsize=4096)
 def singles(points: Points, replica_gpus: tuple[int, ...]) -> tuple[float, ...]:
     """Samples/s of one replica by type, as measured; NaN where it never ran alone.
@@ -287,6 +315,7 @@ def _limits(
     replica_gpus: tuple[int, ...],
     accumulates: bool,
     single_per_s: tuple[float, ...],
+    service_level: ServiceLevel | None = None,
 ) -> TrainingLimits:
     """Shared by equal jobs, since what is believed of a job is remembered by this object."""
     return TrainingLimits(
@@ -299,6 +328,7 @@ def _limits(
         restart_s=restart_s,
         reach_gpus=max(most // smallest, 1),
         accumulates=accumulates,
+        service_level=service_level,
     )
 
 
@@ -347,7 +377,13 @@ LEAST_LEFT_S = 60.0  # what a job that outlives its stated time is believed to n
 
 
 def work_left(record: JobRecord) -> float:
-    """Steps of the initial batch that are left where the stop rule says how many; else NaN."""
+    """Steps of the initial batch that are left where the stop rule says how many; else NaN.
+
+    Of a job that serves it is seconds, where its owner says for how long.
+    """
+    if record.job.purpose is Purpose.SERVING:
+        whole_s, basis = stated_duration(record)
+        return nan if basis is Basis.ASSUMED else max(whole_s - record.accounting.executed_s, 1.0)
     latest, stop = record.learned.latest, record.spec.stop
     infers = record.job.purpose is Purpose.BATCH_INFERENCE
     done = float(latest.get("progress_steps", latest.get("step", 0.0)))
@@ -373,7 +409,7 @@ def evidence_of(record: JobRecord, cluster: Cluster, counts_workers: bool = True
     if limits is None:
         return None
     latest, of_model = record.learned.latest, record.prior.said
-    if record.job.purpose is Purpose.BATCH_INFERENCE:
+    if record.job.purpose is not Purpose.TRAINING:
         observed = observations_of(record, cluster, counts_workers)
         return Evidence(limits, observed, NOISE_OF_INFERENCE.sqr, NOISE_OF_INFERENCE.var)
     if "grad_sqr" not in latest and of_model.get("init_batch") == limits.init_batch and not learned.profile:

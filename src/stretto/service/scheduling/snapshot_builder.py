@@ -212,7 +212,10 @@ class JobColumns:
             column["stated_s"][rows],
             column["told_left_s"][rows],
         )
-        had_s = (column["attained_gpu_s"][rows] + held_gpus * self._since_s(rows, now_s)) / asked_gpus
+        since_s = self._since_s(rows, now_s)
+        had_s = (column["attained_gpu_s"][rows] + held_gpus * since_s) / asked_gpus
+        serves = self.requests.serves[rows]  # until its time is over, whatever it holds
+        had_s = np.where(serves, column["executed_s"][rows] + since_s, had_s)
         left_s = np.maximum(whole_s - had_s, np.minimum(LEAST_LEFT_S, whole_s))
         trains = (held_gpus > 0) & np.isfinite(told_s)
         left_s = np.where(
@@ -294,8 +297,8 @@ class JobColumns:
             accounting.held_since_s,
         )
         latest = record.learned.latest
+        column["executed_s"][row] = accounting.executed_s
         if View.PROGRESS in views:
-            column["executed_s"][row] = accounting.executed_s
             column["profiled_s"][row], column["profiling"][row] = accounting.profiled_s, accounting.profiling
             column["first_start_s"][row], column["last_stop_s"][row] = (
                 accounting.first_start_s,

@@ -42,9 +42,9 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
     record = JobRecord(spec, job, event.user, event.key, event.secret, number)
     record.array, record.index, record.max_parallel = event.array, event.index, event.at_once
     record.after, record.outcomes = event.after, event.settled
-    if spec.model:
-        record.prior = state.models.get(spec.model, record.prior)
-        state.untried.setdefault(spec.model, {})[event.job] = None
+    if spec.measured_as:
+        record.prior = state.models.get(spec.measured_as, record.prior)
+        state.untried.setdefault(spec.measured_as, {})[event.job] = None
     record.held = spec.hold
     if spec.start_after is not None:
         record.not_before_s = spec.start_after.seconds(now_s, state.unix_s)

@@ -27,13 +27,14 @@ WORDS: Mapping[str, str] = {
     "NOT_PROFILED": "its profiling run comes first",
     "TOO_LARGE": "asks for more GPUs than there are",
     "NO_SUCH_TYPE": "no node has a GPU type that it accepts",
+    "TOO_SLOW": "no GPUs in its range keep the latency that it has promised",
     "DECLINED": "the policy refused it for good",
     "NODES_TO_COME": "nodes that suit it are to come",
     "SWITCHING": "its size changes once its workers are through with a step or an evaluation",
     "STARTING_SOON": "it has been given GPUs",
     "NOT_CONSIDERED": "it waits for the next decision",
 }
-NEVER = frozenset({"DEPENDENCY_FAILED", "TOO_LARGE", "NO_SUCH_TYPE", "DECLINED", "EXCEEDS_QUOTA"})
+NEVER = frozenset({"DEPENDENCY_FAILED", "TOO_LARGE", "NO_SUCH_TYPE", "DECLINED", "EXCEEDS_QUOTA", "TOO_SLOW"})
 
 
 def reason_in_words(reason: str, evidence: str = "") -> str:

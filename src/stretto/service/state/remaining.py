@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
+from stretto.model import Purpose
 from stretto.service.state.records import JobRecord
 
 USUAL_S = 3600.0  # a job without a stated length; chosen
@@ -46,7 +47,7 @@ def remaining_of(record: JobRecord, now_s: float) -> Remaining:
         passed_s = now_s - max(told_s, record.accounting.held_since_s)
         return Remaining(max(float(told_left_s) - max(passed_s, 0.0), 1.0), Basis.TRAINING)
     whole_s, basis = stated_duration(record)
-    left_s = whole_s - attained_gpu_s(record, now_s) / record.job.gpus
+    left_s = whole_s - had_s(record, now_s)
     return Remaining(max(left_s, min(LEAST_S, LEAST_SHARE * whole_s)), basis)
 
 
@@ -61,6 +62,14 @@ def stated_duration(record: JobRecord) -> tuple[float, Basis]:
     if spec.max_time_s:
         return spec.max_time_s, Basis.LIMIT
     return USUAL_S, Basis.ASSUMED
+
+
+def had_s(record: JobRecord, now_s: float) -> float:
+    """Of its stated time: as if it had run on what it asked for. One that serves ends by the clock."""
+    if record.job.purpose is Purpose.SERVING:
+        accounting = record.accounting
+        return accounting.executed_s + (now_s - accounting.held_since_s if accounting.held_gpus else 0.0)
+    return attained_gpu_s(record, now_s) / record.job.gpus
 
 
 def attained_gpu_s(record: JobRecord, now_s: float) -> float:
@@ -90,8 +99,8 @@ def share_done(record: JobRecord, now_s: float) -> float | None:
         ran_s = accounting.executed_s + now_s - accounting.held_since_s
         return _share(ran_s, ran_s + remaining_of(record, now_s).left_s)
     if record.spec.expected_time_s and not record.has_ended:
-        whole_s = record.spec.expected_time_s * record.job.gpus
-        return min(_share(attained_gpu_s(record, now_s), whole_s), 0.99)  # it has not ended
+        whole_s = record.spec.expected_time_s
+        return min(_share(had_s(record, now_s), whole_s), 0.99)  # it has not ended
     return None
 
 

@@ -16,6 +16,7 @@ MOST_POINTS = 64  # operating points kept of one job; chosen: a fit gains nothin
 NEAR = 0.05  # times that differ by less count as the same; chosen: a fit gains nothing from less
 BOUNDS = ("init_batch", "max_batch", "max_local", "min_local", "accumulates")  # of a batch, by its script
 NOISE = ("grad_sqr", "grad_var")
+REQUESTS = "requests"  # that each worker of a job that serves has answered, by the id of the worker
 
 Points = tuple[tuple[float, ...], ...]
 
@@ -29,7 +30,7 @@ def with_report(
     """
     profile = report.get("profile")
     report = {key: value for key, value in report.items() if key != "profile"}
-    latest = {**learned.latest, **{key: value for key, value in report.items() if value is not None}}
+    latest = merged(learned.latest, {key: value for key, value in report.items() if value is not None})
     points_told = told_points(report, kind)
     points = with_points(
         learned.points, [point for point in points_told if len(point) == 7 and all(map(isfinite, point))]
@@ -49,6 +50,20 @@ def with_report(
         reported_s=now_s,
         profile=json.dumps(profile, sort_keys=True) if profile else learned.profile,
     )
+
+
+def merged(before: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """A report over an earlier one: of requests each worker speaks for itself, for as long as its attempt."""
+    together = {**before, **report}
+    if REQUESTS in report and REQUESTS in before:
+        attempts = {name.rpartition(".")[0] for name in report[REQUESTS]}
+        of_attempt = {
+            worker: counts
+            for worker, counts in before[REQUESTS].items()
+            if worker.rpartition(".")[0] in attempts
+        }
+        together[REQUESTS] = {**of_attempt, **report[REQUESTS]}
+    return together
 
 
 def told_points(report: Mapping[str, Any], kind: int) -> list[tuple[float, ...]]:
@@ -145,6 +160,16 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(_number, value))
 
 
+def _requests(value: Any) -> bool:
+    """By worker: how many requests it has answered, how many of them late, and latencies."""
+    return isinstance(value, dict) and all(map(_are_counts, value.values()))
+
+
+def _are_counts(value: Any) -> bool:
+    kinds = {"answered": _count, "late": _count, "p50_s": _amount, "p99_s": _amount}
+    return isinstance(value, dict) and all(key in kinds and kinds[key](value[key]) for key in value)
+
+
 def _points(value: Any) -> bool:
     """[nodes, gpus, local_batch, passes of a step, grad_s of a pass, step_s of all passes], each."""
     return isinstance(value, list) and all(
@@ -161,6 +186,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "profile": _never,  # is for those who measure; scripts report what they see
     "batch": _some,
     "points": _points,
+    REQUESTS: _requests,
     "epoch_metrics": _numbers,
 }
 

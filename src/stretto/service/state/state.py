@@ -202,7 +202,7 @@ class State:
 
     def learn(self, record: JobRecord) -> None:
         """What a job has shown is known of its model, and of those of its jobs that have not started."""
-        model = record.spec.model
+        model = record.spec.measured_as
         before = self.models.pop(model, None) or Prior()
         after = self.models[model] = with_experience(before, record.learned)
         if len(self.models) > MOST_MODELS:
@@ -246,10 +246,10 @@ class State:
 
     def tried(self, record: JobRecord) -> None:
         """A job has started, or never will."""
-        waiting = self.untried.get(record.spec.model, {})
+        waiting = self.untried.get(record.spec.measured_as, {})
         waiting.pop(record.id, None)
         if not waiting:
-            self.untried.pop(record.spec.model, None)
+            self.untried.pop(record.spec.measured_as, None)
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 

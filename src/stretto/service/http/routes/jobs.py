@@ -20,6 +20,7 @@ from stretto.service.http.problems import Json, Problem, not_found
 from stretto.service.http.routes.budgets import budgets_in_words
 from stretto.service.http.sse import STREAM, After, LastId, happening, start_of, streamed
 from stretto.service.scheduling.estimates import worker_gpus_of
+from stretto.service.scheduling.job_serving import serving_of
 from stretto.service.scheduling.job_speeds import speeds_of
 from stretto.service.service import Service, TooManyOpen, tasks_of
 from stretto.service.state.admission import check_new_priority
@@ -224,7 +225,9 @@ async def described(job: str, service: Asked, caller: Who) -> Response:
     )
     sizes = {gpu_type: gpus for gpu_type, gpus in by_type.items() if not allowed or gpu_type in allowed}
     budgets = budgets_in_words(service, record)
-    rest = {"speeds": table, "outlook": outlook, "standing": standing, "budgets": budgets}
+    serving = serving_of(service.state, service.reports.shown(record))
+    served = None if serving is None else serving.to_json()
+    rest = {"speeds": table, "serving": served, "outlook": outlook, "standing": standing, "budgets": budgets}
     return Json({**shown, "gpus_per_worker": sizes, **rest})
 
 
