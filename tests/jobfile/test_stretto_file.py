@@ -243,7 +243,7 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ),
         ("batch: {lr_scaling: legw}", "batch.lr_scaling must be one of linear, sqrt, "),
         ("batch: {lr_scaling: linaer}", "batch.lr_scaling: unknown rule 'linaer', did you mean 'linear'?"),
-        ("purpose: guessing", "line 2: purpose must be one of training, batch-inference, serving, got 'guessing'"),
+        ("purpose: guessing", "line 2: purpose must be one of training, batch-inference, serving, "),
         (
             "purpose: batch-inference\nelastic: {min: 1}\nbatch: {policy: adaptive}",
             "purpose batch-inference and batch.policy exclude each other: expected no batch.policy, got",
@@ -257,7 +257,7 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ("purpose: serving", "expected both or none, got purpose serving and no serving"),
         ("serving: {latency: 1s, requests_per_s: 1}", "got purpose training and serving"),
         (f"{SERVES} requests_per_s: 0}}", "serving.requests_per_s must be a number above 0"),
-        ("purpose: serving\nserving: {latency: 200, requests_per_s: 1}", 'with its unit, like "200ms", got'),
+        ("purpose: serving\nserving: {latency: 200, requests_per_s: 1}", 'like "200ms", got'),
         ("purpose: serving\nserving: {latency: 1s}", "serving must have latency and requests_per_s"),
         (f"{SERVES} requests_per_s: 1}}\nstop: {{steps: 1}}", "expected no stop.steps, got 1"),
         (f"{SERVES} requests_per_s: 1}}\nresources: {{heterogeneous: true}}", "resources.heterogeneous"),

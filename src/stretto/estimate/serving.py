@@ -5,9 +5,9 @@ has begun waits for that, and then for its own. So a worker keeps latency L with
 
     b* = max { b : 2 (α + β b) ≤ L }
 
-requests at once (as in Nexus, Shen et al., SOSP 2019). Workers do not wait for each other, so n of them keep
-it for n b* / (α + β b*) requests a second. Sia (SOSP 2023), section 3.4: goodput is 1 where a configuration can
-keep the latency, and 0 otherwise.
+requests at once (as in Nexus, Shen et al., SOSP 2019). Workers do not wait for each other, so n of them
+keep it for n b* / (α + β b*) requests a second. Sia (SOSP 2023), section 3.4: goodput is 1 where a
+configuration can keep the latency, and 0 otherwise.
 
 **Deviation**: the paper speaks of a latency only. How many requests come has to be promised too, or one GPU
 would do for any number. Requests are taken to come evenly; after a burst some wait for longer.

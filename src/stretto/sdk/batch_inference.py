@@ -4,31 +4,26 @@ Workers do not form a process group, and none waits for another: each takes the 
 workers may come, go and be killed at any moment. What a worker has not written is done by another.
 """
 
-import logging
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
 from stretto.model.errors import InputError
-from stretto.sdk.channel import FIRST_PAUSE_S, LONGEST_PAUSE_S, Channel, Generation, NoLongerWanted
+from stretto.sdk.channel import Channel
 from stretto.sdk.entry_point import check_launcher
+from stretto.sdk.membership import Membership
 from stretto.sdk.results import ResultFolder, read_results
 from stretto.sdk.sampler import check_loader, count_of
 from stretto.sdk.settings import Environment, read_environment
 from stretto.sdk.shutdown import STATUS, Preemption, end_quickly
 from stretto.sdk.step_profiler import WARM_UP_STEPS, OperatingPoint, StepTimes
 
-log = logging.getLogger("stretto.sdk")
-
-LONG_POLL_S = 25.0
 REPORT_S = 30.0
 LOOK_S = 0.2  # between looks for a part that others have let go of, or done; chosen
-FLUSH_S = 10.0  # for the last report
 
 
 def infer(
@@ -221,61 +216,3 @@ class _Sampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._job.claim_next()
-
-
-class Membership:
-    """Which workers the service wants to work, as a thread hears it."""
-
-    def __init__(self, channel: Channel, preemption: Preemption, done: Callable[[], int]) -> None:
-        """done: how many parts are done, for the service's record of when a worker joined."""
-        self.channel, self._preemption, self._done = channel, preemption, done
-        self.generation = Generation(0)
-        self.rank = 0
-        self.has_left = False  # the service has called it once, and wants it no longer
-        self._is_called = threading.Event()
-        self._closing = False
-        channel.post("ready")
-        threading.Thread(target=self._listen, name="stretto-listener", daemon=True).start()
-
-    def await_first(self) -> None:
-        """Wait until the service calls this worker; ends the process where it never will."""
-        while not self._is_called.wait(LOOK_S / 4):
-            if self._preemption.is_asked:
-                raise SystemExit(STATUS)
-        if self.has_left:
-            raise SystemExit(0)
-
-    def close(self) -> None:
-        """Nothing more is heard or said."""
-        self._closing = True
-        self.channel.close(FLUSH_S)
-
-    def _listen(self) -> None:
-        pause_s = FIRST_PAUSE_S
-        while not self._closing and not self.has_left:
-            try:
-                newer = self.channel.generation(self.generation.number, LONG_POLL_S, with_store=False)
-                pause_s = FIRST_PAUSE_S
-            except NoLongerWanted:
-                self.has_left = True
-                self._is_called.set()
-                return
-            except OSError as failed:  # it works on without a service
-                log.debug("the service does not answer: %s", failed)
-                time.sleep(pause_s)
-                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
-                continue
-            if newer is not None:
-                self._take(newer)
-
-    def _take(self, newer: Generation) -> None:
-        if newer.leave:
-            self._preemption.ask(newer.until_s)
-        rank = newer.rank_of(self.channel.worker)
-        self.generation = newer
-        if rank is None:
-            self.has_left = self._is_called.is_set() and not newer.leave
-            return
-        self.rank = rank
-        self.channel.post("joined", generation=newer.number, step=self._done(), lost_s=0.0)
-        self._is_called.set()
