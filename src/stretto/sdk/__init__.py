@@ -10,19 +10,34 @@ if TYPE_CHECKING:
     from stretto.sdk.entry_point import elastic
     from stretto.sdk.job import ElasticJob
     from stretto.sdk.results import read_results
+    from stretto.sdk.serving import Leaving, ServingJob, serve
     from stretto.sdk.settings import device, devices
 
-__all__ = ["ElasticJob", "InferenceJob", "device", "devices", "elastic", "infer", "read_results"]
+__all__ = [
+    "ElasticJob",
+    "InferenceJob",
+    "Leaving",
+    "ServingJob",
+    "device",
+    "devices",
+    "elastic",
+    "infer",
+    "read_results",
+    "serve",
+]
 
 # No module has the name of one of these: importing it would put the module in the place of the function.
 HOMES = {
     "ElasticJob": "job",
     "InferenceJob": "batch_inference",
+    "Leaving": "serving",
+    "ServingJob": "serving",
     "device": "settings",
     "devices": "settings",
     "elastic": "entry_point",
     "infer": "batch_inference",
     "read_results": "results",
+    "serve": "serving",
 }
 
 

@@ -33,6 +33,7 @@ class Environment:
     checkpoint_s: float = CHECKPOINT_S  # between two checkpoints, where the script does not say
     authorities: str = ""  # certificates that the service is verified by; empty: the system's
     lr_scaling: str = ""  # by the job file, how the learning rate follows, where the script does not say
+    latency_s: float = 0.0  # likewise, within which a job that serves answers; 0: it promises nothing
 
     @property
     def is_elastic(self) -> bool:
@@ -62,6 +63,7 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Environment:
         checkpoint_s=seconds(env, "STRETTO_CHECKPOINT_S", CHECKPOINT_S),
         authorities=env.get("STRETTO_CA_CERTIFICATES", ""),
         lr_scaling=rule_name(env, "STRETTO_LR_SCALING"),
+        latency_s=seconds(env, "STRETTO_LATENCY_S", 0.0),
     )
 
 

@@ -255,3 +255,41 @@ def test_a_shell_completes_ids_and_names_of_open_jobs(verbs: Stretto) -> None:
     (node, what), *_ = completion.nodes("")
     assert what == "4 x cpu"
     assert completion.nodes(node[:1]) == [(node, what)]
+
+
+SAYS = """
+import json, os, time, urllib.request
+
+worker = os.environ["STRETTO_WORKER_ID"]
+points = [[1, 1, size, 1, 0.01 + 0.01 * size, 0.01 + 0.01 * size] for size in (1, 2, 4)]
+said = {
+    "worker": worker,
+    "points": points,
+    "requests": {worker: {"answered": 4210, "late": 31, "p50_s": 0.084, "p99_s": 0.1664}},
+}
+url = os.environ["STRETTO_URL"] + "/api/v1/worker/report"
+headers = {"authorization": "Bearer " + os.environ["STRETTO_TOKEN"], "content-type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(url, json.dumps(said).encode(), headers)).close()
+time.sleep(600)
+"""
+
+
+def test_describe_says_what_a_job_that_serves_promises_and_what_came_of_it(
+    verbs: Stretto, job_file: JobFile, tmp_path: Path
+) -> None:
+    (tmp_path / "says.py").write_text(SAYS, encoding="utf-8")
+    file = job_file(
+        "served",
+        f"run: {sys.executable} says.py",
+        "purpose: serving",
+        "serving: {latency: 200ms, requests_per_s: 150}",
+        "elastic: {min: 1, max: 4}",
+    )
+    job = verbs("submit", file).out.strip()
+    until(lambda: "late" in verbs("describe", job).out, what="its worker has said how it serves")
+    lines = [line.split("\t") for line in verbs("describe", job).out.splitlines()]
+    said = {line[0]: line[1] for line in lines}
+    assert said["promises"] == "200 ms at 150 requests/s"
+    assert said["keep it on cpu"] == "2 or more (batches of 9 in 100 ms)"
+    assert said["latency"] == "p50 84 ms, p99 166 ms; 31 of 4210 requests late"
+    assert verbs("describe", job, "--json").json["serving"]["late"] == 31

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,10 @@ RESNET = (
 INFERS = (
     "run: x\nmodel: resnet18-cifar10\npurpose: batch-inference\nelastic: {min: 1, max: 8}\n"
     "batch: {init: 256}\nstop: {steps: 1000}\nresources: {accelerators: 2}\n"
+)
+SERVES = (
+    "run: x\nmodel: resnet18-cifar10\npurpose: serving\nelastic: {min: 1, max: 8}\nexpected_time: 1h\n"
+    "serving: {latency: 100ms, requests_per_s: 1000}\nresources: {accelerators: 1}\n"
 )
 TWO = ((0, 1), (0, 2))
 
@@ -365,3 +370,31 @@ def test_a_job_that_infers_passes_its_items_forward_and_is_twice_as_fast_on_two_
     for workers in (1, 2):
         played(lambda workers=workers: play(workers))  # type: ignore[misc]
     assert taken[2] == pytest.approx(taken[1] / 2)
+
+
+@pytest.mark.parametrize(("workers", "late"), [(1, 1.0), (2, 0.0)])
+def test_one_that_serves_does_so_for_its_time_and_tells_how_many_requests_were_late(
+    workers: int, late: float
+) -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings())
+        stage.submit("1", SERVES)
+        record = stage.log_writer.state.jobs["1"]
+        alone = Truths(stage.log_writer.state.cluster, SimSettings()).run_of(record).run.truth  # type: ignore
+        per_s = 1.5 * alone.largest_batch(0) / alone.step(0, (), alone.largest_batch(0))[0]
+        stage.submit("2", SERVES.replace("requests_per_s: 1000", f"requests_per_s: {per_s!r}"))
+        names = await stage.start("2", 1, TWO[:workers])
+        stage.go_to(alone.restart_s + 3601.0)
+        shown = await stage.shown(names[0])
+        assert shown.ended_s == pytest.approx(3600.0 + alone.restart_s)
+        told: Any = stage.reports("2")[-1]
+        assert told["finished"] is True
+        assert told["requests"]["all"]["answered"] == pytest.approx(3600.0 * per_s, abs=1)
+        assert told["requests"]["all"]["late"] == pytest.approx(late * 3600.0 * per_s, abs=1)
+        points: list[Any] = [point for each in stage.reports("2") for point in each.get("points", [])]  # type: ignore[attr-defined]
+        assert {point[2] for point in points} == {1, alone.largest_batch(0), alone.largest_batch(0) + 1}
+        assert not any("points" in report for report in stage.reports("1")), (
+            "one that has not run knows nothing"
+        )
+
+    played(play)

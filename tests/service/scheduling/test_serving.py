@@ -9,10 +9,12 @@ from tests.service.scene import Scene
 from stretto.model import Adaptivity, Trigger, View, Why
 from stretto.scheduler.round import decide
 from stretto.service.scheduling.estimates import speed_evidence_of, work_left
+from stretto.service.scheduling.job_serving import serving_of
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.remaining import remaining_of
+from stretto.service.state.reported_metrics import checked_report
 
 ROUND = frozenset({Trigger.ROUND})
 PROMISED = {"latency_s": 0.2, "requests_per_s": 50.0}  # of 10 ms and 10 ms a request: 9 at once, 90 a second
@@ -182,3 +184,45 @@ def test_a_rigid_one_is_worth_something_on_the_types_that_keep_its_latency() -> 
     (by_type,) = speeds.requested_per_s.tolist()
     assert by_type[0] == 1.0
     assert isnan(by_type[1])
+
+
+def told(scene: Scene, **by_worker: dict[str, float]) -> None:
+    ids = {"one": "1.1.0", "other": "1.1.1", "later": "1.2.0"}
+    scene.tell(happened.Reported("1", {"requests": {ids[name]: by_worker[name] for name in by_worker}}))
+
+
+def test_people_see_what_keeps_its_latency_and_how_many_requests_were_late() -> None:
+    scene = Scene(1)
+    scene.tell(happened.NodeSeen("s0", "t4", 4))
+    submitted(scene, serving={**PROMISED, "requests_per_s": 150.0}, max_time_s=60.0)
+    told(scene, one={"answered": 90, "late": 3, "p50_s": 0.1, "p99_s": 0.2})
+    told(scene, other={"answered": 10, "late": 0, "p50_s": 0.05, "p99_s": 0.3})
+    shown = serving_of(scene.state, scene.state.jobs["1"])
+    assert shown is not None
+    needed = {"gpus": 2, "batch": 9, "batch_s": pytest.approx(0.1, rel=0.01)}
+    assert shown.to_json() == {
+        **PROMISED,
+        "requests_per_s": 150.0,
+        "needs": [
+            {"gpu_type": "a100", **needed, "timed": True},
+            {"gpu_type": "t4", **needed, "timed": False},
+        ],
+        "answered": 100,
+        "late": 3,
+        "p50_s": 0.1,
+        "p99_s": 0.3,
+    }
+    told(scene, later={"answered": 5, "late": 1})
+    again = serving_of(scene.state, scene.state.jobs["1"])
+    assert again is not None
+    assert (again.answered, again.late, again.p99_s) == (5, 1, None), "of the newest attempt"
+    scene.submit("2")
+    assert serving_of(scene.state, scene.state.jobs["2"]) is None
+
+
+@pytest.mark.parametrize("counts", [5, {"answered": -1}, {"guessed": 1}, {"late": 0.5}, {"p50_s": -1.0}])
+def test_counts_that_cannot_be_are_left_out_of_a_report(counts: Any) -> None:
+    for wrong in ([counts], {"1.1.0": counts}):
+        assert checked_report({"step": 1, "requests": wrong}) == {"step": 1}
+    good = {"1.1.0": {"answered": 1, "late": 0, "p50_s": 0.5}}
+    assert checked_report({"requests": good}) == {"requests": good}

@@ -200,6 +200,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         "STRETTO_CHECKPOINT_DIR": str(checkpoints),
         **_checkpoints_of(spec),
         **_lr_scaling_of(spec),
+        **_latency_of(spec),
         **_task_of(state, record),
         "PYTHONUNBUFFERED": "1",
         SCRIPT: _script(record, worker),
@@ -307,6 +308,11 @@ def _lr_scaling_of(spec: JobSpec) -> dict[str, str]:
     """How the learning rate follows the batch, where the file says it by a rule that the SDK has."""
     rule = spec.batch.lr_scaling
     return {"STRETTO_LR_SCALING": rule} if rule in LR_SCALINGS else {}
+
+
+def _latency_of(spec: JobSpec) -> dict[str, str]:
+    """Within which a job that serves is to answer."""
+    return {} if spec.serving is None else {"STRETTO_LATENCY_S": repr(spec.serving.latency_s)}
 
 
 def _task_of(state: State, record: JobRecord) -> dict[str, str]:
