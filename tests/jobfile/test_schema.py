@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from stretto.jobfile import schema
 from stretto.jobfile.kubernetes_section import KEYS as OF_KUBERNETES
 from stretto.jobfile.parts import After, BatchPolicy, WebhookEvent
-from stretto.jobfile.stretto_file import BATCH, CHECKPOINT, ELASTIC, KEYS, RESOURCES, RESTART, STOP, spec_of
+from stretto.jobfile.stretto_file import (
+    BATCH,
+    CHECKPOINT,
+    ELASTIC,
+    KEYS,
+    RESOURCES,
+    RESTART,
+    SERVING,
+    STOP,
+    spec_of,
+)
 from stretto.jobfile.yaml_tree import Entry, Section, read_tree, values_of
 from stretto.model import InputError, Kind, Purpose
 
@@ -34,6 +44,7 @@ def test_it_is_a_schema_and_has_the_keys_of_the_reader() -> None:
         "resources": RESOURCES,
         "elastic": ELASTIC,
         "batch": BATCH,
+        "serving": SERVING,
         "stop": STOP,
         "restart": RESTART,
         "checkpoint": CHECKPOINT,
@@ -108,6 +119,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         per_gpu=COUNTS,
         lr_scaling=st.sampled_from(["linear", "sqrt", "fixed"]),
     ),
+    "serving": st.fixed_dictionaries({"latency": DURATIONS, "requests_per_s": NUMBERS}),
     **dict.fromkeys(("deadline", "start_after"), MOMENTS),
     "rewards": st.lists(st.fixed_dictionaries({"by": MOMENTS, "worth": NUMBERS}), max_size=2),
     "stop": section(steps=COUNTS, epochs=COUNTS, metric=NAMES, target=NUMBERS, max=COUNTS),

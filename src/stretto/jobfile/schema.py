@@ -137,6 +137,10 @@ BATCH = {
     "per_gpu": Key(whole(1), "The most samples that fit on one GPU."),
     "lr_scaling": Key(choice(LR_SCALINGS), "How the learning rate follows the batch size."),
 }
+SERVING = {
+    "latency": Key(DURATION, "Within this time each request is answered."),
+    "requests_per_s": Key(NUMBER, "Up to so many requests a second."),
+}
 REWARD = {
     "by": Key(MOMENT, "Done by then: so long after the submission, or a date with its zone."),
     "worth": Key(NUMBER, "What that is worth; a strict deadline is worth 100."),
@@ -192,6 +196,9 @@ JOB_FILE: Mapping[str, Key] = {
     "resources": Key(section(RESOURCES), "What the job asks for first."),
     "elastic": Key(section(ELASTIC), "The sizes that it may have; without it exactly what it asks for."),
     "batch": Key(section(BATCH), "Samples that are trained on in one step."),
+    "serving": Key(
+        section(SERVING, ("latency", "requests_per_s")), "What a job with the purpose `serving` promises."
+    ),
     "deadline": Key(MOMENT, "When it has to be done: so long after submission, or a date with its zone."),
     "rewards": Key(
         list_of(section(REWARD, ("by", "worth"))), "A soft deadline in steps, instead of `deadline`."
@@ -215,7 +222,7 @@ JOB_FILE: Mapping[str, Key] = {
     "slurm": Key(TEXTS, f"What its worker jobs ask of Slurm: {', '.join(OF_SLURM)}."),
     "kubernetes": Key(section(OF_KUBERNETES), "What its pods are, where the service runs on Kubernetes."),
     "kind": Key(choice(JobKind), "`interactive` where a person waits for it."),
-    "purpose": Key(choice(Purpose), "What the job does with its model: it trains, or infers."),
+    "purpose": Key(choice(Purpose), "What the job does with its model: it trains, infers, or serves."),
     "hold": Key(TRUTH, "Whether it waits until it is released."),
     "model": Key(TEXT, "What it trains; jobs of one model share what was measured of its speed."),
 }
