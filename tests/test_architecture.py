@@ -92,6 +92,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "gpu_use": {"state", "eventlog"},
     "retention": {"state", "eventlog", "leadership", "reconcile"},
     "state_snapshots": {"state", "eventlog", "scheduling"},
+    "one_decision": {"state", "eventlog", "scheduling", "state_snapshots"},
 }
 MAY_IMPORT_IN_SERVICE["service"] = {*MAY_IMPORT_IN_SERVICE} - {"forecast", "state_snapshots"}
 MAY_IMPORT_IN_SERVICE["http"] = {*MAY_IMPORT_IN_SERVICE} - {"state_snapshots"}

@@ -8,7 +8,7 @@ from tests.cli.ran import Stretto
 
 from stretto import __version__
 from stretto.cli.cluster import table_of_nodes
-from stretto.cli.events import WORDS, aligned, cells_of, said_of, what_of
+from stretto.cli.events import aligned, cells_of
 from stretto.cli.jobs import nothing_listed
 from stretto.cli.printing import (
     CONTROL,
@@ -25,6 +25,7 @@ from stretto.cli.shares import place_of
 from stretto.client import ServiceError
 from stretto.demo.scene import SCENE, folder_of
 from stretto.model import InputError
+from stretto.service.state.event_words import WORDS, said_of, what_of
 from stretto.service.state.events import Event
 
 
@@ -80,9 +81,9 @@ def test_many_workers_are_told_of_by_the_first_the_last_and_their_number() -> No
 
 def test_an_event_is_one_line_whoever_reads_it() -> None:
     event = {"seq": 9, "at_s": 3.0, "kind": "Checkpointed", "job": "7", "step": 40, "path": "x"}
-    assert cells_of(event) == ["9", "3.0s", "job 7: checkpoint", "step=40 path=x"]
+    assert cells_of(event) == ["9", "3.0s", "job 7: checkpoint", "at step 40: x"]
     assert cells_of(event, "7")[2] == "checkpoint"
-    assert aligned(cells_of(event)) == "     9  3.0s      job 7: checkpoint         step=40 path=x"
+    assert aligned(cells_of(event)) == "     9  3.0s      job 7: checkpoint         at step 40: x"
 
 
 def test_an_event_of_every_kind_has_words() -> None:

@@ -110,13 +110,20 @@ def whatif(
     for name, forecast in (("as it is", present), ("changed", changed)):
         if forecast is not None:
             show_line(
-                f"{name} ({forecast['policy']}): mean JCT {_duration(forecast['mean_jct_s'])}, "
+                f"{name} ({forecast['policy']}): mean JCT {_duration(forecast['mean_jct_s'])}"
+                f"{_of_how_many(forecast)}, "
                 f"all done {when_of(forecast['last_end'], now) or 'later than was looked ahead'}"
             )
     for name, why in answer["left_out"].items():
         say(f"left out: job {name} ({why})")
     for line in answer["assumed"]:
         say(f"assumed: {line}")
+
+
+def _of_how_many(forecast: Mapping[str, Any]) -> str:
+    """Over which jobs a mean is taken, where those are not all."""
+    counted, jobs = forecast.get("counted_jobs"), forecast.get("open_jobs")
+    return "" if counted is None or counted == jobs else f" of {counted} jobs that end in all futures"
 
 
 def _show_jobs(present: Mapping[str, Any], changed: Mapping[str, Any] | None, now: float) -> None:

@@ -1,5 +1,6 @@
 """`stretto simulate`: one workload under one policy."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.printing import job_bar, say, show_json, show_report
+from stretto.cli.printing import job_bar, say, show_json, show_line, show_report, show_table
 
 
 def simulate(
@@ -27,6 +28,15 @@ def simulate(
             metavar="DIR|URL",
         ),
     ] = "",
+    decision: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --from-log of a service: make this one decision again, and say what it saw and why.",
+            metavar="NUMBER",
+            show_default=False,
+        ),
+    ] = None,
     constraints: options.Constraints = "",
     skip_bad: options.SkipBad = False,
     fairness: options.Fairness = False,
@@ -41,8 +51,13 @@ def simulate(
     from stretto.model import InputError
     from stretto.report import run_summary
 
+    if decision is not None and not from_log:
+        raise InputError(f"--decision {decision}: expected --from-log with the log of a service beside it")
     if from_log:
         _refuse_beside_a_log(context)
+        if decision is not None:
+            _one_again(from_log, decision, policy if _is_given(context, "policy") else "", as_json)
+            return
         _again(from_log, policy if _is_given(context, "policy") else "", as_json)
         return
     if not cluster or not trace:
@@ -78,7 +93,7 @@ def _refuse_beside_a_log(context: typer.Context) -> None:
     from stretto.model import InputError
 
     for name, value in context.params.items():
-        if _is_given(context, name) and name not in ("from_log", "as_json", "policy"):
+        if _is_given(context, name) and name not in ("from_log", "as_json", "policy", "decision"):
             option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
             raise InputError(f"--from-log takes its run from the log: expected no {option}, got {value}")
 
@@ -105,6 +120,60 @@ def _again(source: str, trusted: str, as_json: bool) -> None:
         print(f"{figures['decisions']} decisions made again, {len(different)} differ")
     if different:
         raise typer.Exit(1)
+
+
+def _one_again(source: str, seq: int, trusted: str, as_json: bool) -> None:
+    """One decision of a service; status 1 where it does not come out as it was."""
+    from dataclasses import replace
+
+    from stretto.model import InputError
+
+    if (address := _store_of(source)) is None:
+        raise InputError(f"--decision {seq}: expected --from-log with the log of a service, got {source}")
+    try:
+        from stretto.service.eventlog import open_store
+        from stretto.service.one_decision import decision_again
+        from stretto.service.scheduling.scheduler import scheduler_of
+    except ModuleNotFoundError as missing:
+        raise InputError(f"--from-log {source}: {missing.name} is needed: install stretto[serve]") from None
+    with open_store(address, upgrade=False) as store, job_bar(f"again · {source}") as progress:
+        again = decision_again(
+            store,
+            seq,
+            lambda setup: scheduler_of(replace(setup, policy=_to_load(setup.policy, trusted))),
+            progress=progress,
+        )
+    shown = again.to_json()
+    show_json(shown) if as_json else _show_decision(shown)
+    if not shown["same"]:
+        raise typer.Exit(1)
+
+
+def _show_decision(shown: Mapping[str, Any]) -> None:
+    """What a decision saw, changed, and left waiting."""
+    from stretto.service.state.messages import gpus_of
+
+    def held(what: Mapping[str, Any]) -> str:
+        return gpus_of(what["gpus"], what["gpu_type"]) if what["gpus"] else "nothing"
+
+    because = ", ".join(shown["because"]) or "nothing was due"
+    show_line(f"decision {shown['seq']} by {shown['policy']}, since {because}")
+    types = [
+        f"{each['gpu_type']}: {each['free']} of {each['gpus']} GPUs free"
+        + ("" if each["price"] is None else f", one more is worth {each['price']:.4g}")
+        for each in shown["types"]
+    ]
+    show_line(f"it saw {shown['jobs']} jobs; {'; '.join(types)}")
+    changes = [
+        [each["job"], each["name"], each["verb"], held(each["before"]), held(each["after"])]
+        for each in shown["changes"]
+    ]
+    show_table("changes", ("job", "name", "what", "before", "after"), changes, none="nothing changed")
+    waits = [[each["job"], each["name"], each["why"]] for each in shown["waits"]]
+    show_table("jobs that wait", ("job", "name", "why"), waits, tight="name", none="no job waits")
+    if shown["waiting"] > len(waits):
+        show_line(f"and {shown['waiting'] - len(waits)} more")
+    show_line("it comes out as it was written" if shown["same"] else shown["difference"])
 
 
 def _to_load(named: str, trusted: str) -> str:

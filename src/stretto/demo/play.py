@@ -15,7 +15,7 @@ from typing import Any
 from stretto.client import Client
 from stretto.demo.display import Screen
 from stretto.demo.outcome import Outcome, outcome_of
-from stretto.demo.own_service import HERE, OwnService, until
+from stretto.demo.own_service import FIRST_TOKEN, HERE, OwnService, until
 from stretto.demo.scene import (
     Entry,
     begin_undisturbed,
@@ -58,6 +58,12 @@ class Play:
     watch: Callable[[float, Sequence[dict[str, Any]]], None] = lambda *_: None  # at each look: time and jobs
 
 
+def watched_at(service: OwnService) -> str:
+    """The address of its pages, with where their token is if they ask for one."""
+    timeline = f"{service.url}/timeline?hours=0.25"
+    return timeline if service.host == HERE else f"{timeline} with the token in {service.state / FIRST_TOKEN}"
+
+
 def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
     """What became of the jobs, in their order. Whatever happens, nothing that was started stays behind."""
     examples = folder_of(how.examples)
@@ -73,6 +79,7 @@ def play(how: Play, say: Callable[[str], None] = print) -> list[Outcome]:
         service = OwnService(folder, options, how.program, host=how.host)
         stack.callback(_uninterrupted, service.end)
         service.begin()
+        say(f"watch it in a browser: {watched_at(service)}")
         stack.callback(_uninterrupted, partial(_leave, service))
         jobs = [job_of(entry, examples, folder / f"seen-{entry.at_s:g}") for entry in how.entries]
         with service.client() as client:

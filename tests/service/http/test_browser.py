@@ -82,8 +82,9 @@ def test_the_speeds_that_policies_are_shown_have_their_source(page: Any, running
     with running.client() as client:
         shown = client.describe("1")["speeds"]["entries"]
     page.goto("/jobs/1")
-    page.get_by_role("heading", name="Speeds that policies are shown").wait_for()
-    rows = page.locator("section[aria-labelledby=speeds] tbody tr")
+    page.get_by_text("Speeds that policies are shown").click()
+    rows = page.get_by_role("region", name="Speeds that policies are shown").locator("tbody tr")
+    rows.first.wait_for()
     assert rows.count() == len(shown) > 0
     assert rows.first.locator("td").first.inner_text() == shown[0]["gpu_type"]
     assert rows.first.locator("td").last.inner_text() in ("measured", "fitted", "assumed")

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.service.fake_backend import FakeBackend
 from tests.service.http.rig import SMALL, a_rig, play, token_of
 
-from stretto.service.http import schemas
+from stretto.service.http import over_time_schemas
 from stretto.service.http.rate_limits import RateLimiter
 from stretto.service.state.state import State
 from stretto.service.structured_logs import structured_logs
@@ -142,7 +142,7 @@ def test_decisions_show_their_times_and_to_operators_their_actions(tmp_path: Pat
             await rig.until(lambda: rig.backend.started)
             for client, whole in ((ada, False), (olga, True)):
                 answer = await client.get("/api/v1/decisions?limit=200")
-                shown = schemas.Decisions.model_validate(answer.json())
+                shown = over_time_schemas.Decisions.model_validate(answer.json())
                 assert shown.policy == "fifo"
                 started = [one for one in shown.decisions if one.changes.get("start")]
                 assert len(started) == 1

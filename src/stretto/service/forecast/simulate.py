@@ -191,17 +191,19 @@ class Forecast:
         """When a job would end."""
         return span_of([draw.fates[job].end_s if job in draw.fates else inf for draw in self.draws])
 
+    def always_end(self) -> frozenset[str]:
+        """Jobs that end in every draw: means over fewer in one forecast than in another compare nothing."""
+        ending = [{name for name, fate in draw.fates.items() if isfinite(fate.end_s)} for draw in self.draws]
+        return frozenset.intersection(*map(frozenset, ending)) if ending else frozenset()
+
     def mean_jct_s(self, submitted: Mapping[str, float]) -> Interval:
-        """The mean time from submission to end over those that end, draw by draw."""
-        means = []
-        for draw in self.draws:
-            times = [
-                fate.end_s - submitted[name]
-                for name, fate in draw.fates.items()
-                if name in submitted and isfinite(fate.end_s)
-            ]
-            means.append(float(np.mean(times)) if times else inf)
-        return span_of(means)
+        """The mean time from submission to end, draw by draw. submitted: of jobs that always end."""
+        means = [
+            float(np.mean([draw.fates[name].end_s - at_s for name, at_s in submitted.items()]))
+            for draw in self.draws
+            if submitted
+        ]
+        return span_of(means) if means else Interval(inf, inf, inf)
 
     def last_end(self) -> Interval:
         """When the last job would end."""
@@ -236,9 +238,17 @@ def configured_as(
     )
 
 
-def as_json(fork: Fork, outlook: Forecast, unix_s: float) -> dict[str, Any]:
-    """What `stretto whatif` shows of one scheduler; times are Unix times, null where never reached."""
-    submitted = {str(member.job.id): member.job.submitted_s for member in fork.members}
+def as_json(
+    fork: Fork, outlook: Forecast, unix_s: float, counted: frozenset[str] | None = None
+) -> dict[str, Any]:
+    """What `stretto whatif` shows of one scheduler; times are Unix times, null where never reached.
+
+    counted: jobs whose mean is taken; None: those that end in every draw.
+    """
+    counted = outlook.always_end() if counted is None else counted
+    submitted = {
+        str(member.job.id): member.job.submitted_s for member in fork.members if member.job.id in counted
+    }
     jobs = []
     for member in fork.members:
         start, end = outlook.start(member.job.id), outlook.end(member.job.id)
@@ -261,6 +271,9 @@ def as_json(fork: Fork, outlook: Forecast, unix_s: float) -> dict[str, Any]:
         "policy": outlook.policy,
         "draws": len(outlook.draws),
         "mean_jct_s": span_json(outlook.mean_jct_s(submitted), 0.0),
+        "counted_jobs": len(submitted),
+        "open_jobs": len(fork.members),
+        "until": _finite(min((draw.reached_s for draw in outlook.draws), default=inf) + unix_s),
         "last_end": span_json(outlook.last_end(), unix_s),
         "jobs": jobs,
     }
@@ -323,12 +336,17 @@ def answered(configured: Configured, question: bytes) -> Any:
 
 
 def foreseen(forks: Sequence[Fork], draws: int, unix_s: float) -> list[dict[str, Any]]:
-    """What becomes of all jobs, fork by fork; fewer draws where time runs out."""
+    """What becomes of all jobs, fork by fork; fewer draws where time runs out.
+
+    Means are over the jobs that end in every draw of every fork, so that they can be compared.
+    """
     began = time.perf_counter()
-    return [
-        as_json(fork, outlook_of(fork, draws, None, began + LONGEST_S * number / len(forks)), unix_s)
+    outlooks = [
+        outlook_of(fork, draws, None, began + LONGEST_S * number / len(forks))
         for number, fork in enumerate(forks, start=1)
     ]
+    counted = frozenset.intersection(*(outlook.always_end() for outlook in outlooks))
+    return [as_json(fork, outlook, unix_s, counted) for fork, outlook in zip(forks, outlooks, strict=True)]
 
 
 def would_start(fork: Fork, unix_s: float) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from stretto.service.http.connections import Connections
 from stretto.service.http.metrics import Metrics
 from stretto.service.http.middleware import Middleware
 from stretto.service.http.openapi import describe
+from stretto.service.http.price_history import PriceHistory
 from stretto.service.http.problems import Json
 from stretto.service.http.rate_limits import Limits, RateLimiter, Together
 from stretto.service.http.routes import (
@@ -24,6 +25,7 @@ from stretto.service.http.routes import (
     jobs,
     kubeflow,
     lenders,
+    line,
     logs,
     nodes,
     oidc,
@@ -33,6 +35,7 @@ from stretto.service.http.routes import (
     shares,
     timeline,
     tokens,
+    training,
     usage,
     webhooks,
     workers,
@@ -84,6 +87,9 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
     app.state.audit = Audit(service.log_writer)
     app.state.feed = Feed(service.log_writer)
     app.state.planned = decisions.DecisionHistory(service)
+    app.state.beliefs = training.Beliefs(service)
+    app.state.shared_forecast = line.SharedForecast(service)
+    app.state.prices = PriceHistory(service)
     app.state.connections = Connections.within(limits)
     app.state.together = Together()
     app.state.meters = Metrics(service, app.state.connections)

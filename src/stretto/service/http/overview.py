@@ -12,6 +12,7 @@ from stretto.service.http.routes.queues import queues_json
 from stretto.service.http.sse import Entry, Feed, next_event
 from stretto.service.service import Service
 from stretto.service.state.events import ArraySubmitted, Decided, event_of
+from stretto.service.state.messages import reason_in_words
 from stretto.service.state.records import JobRecord
 
 GATHER_S = 0.25  # events that come together are shown together; chosen
@@ -129,6 +130,7 @@ class Overview:
         for number, record in enumerate(records, start=1):
             status = self.service.status_of(record)
             row = {key: getattr(status, key) for key in KEYS}
+            row["why"] = reason_in_words(status.reason, status.evidence)
             digest = hash(json.dumps({key: row[key] for key in KEYS if key not in MOVING}))
             if again or self._jobs.get(record.id) != digest:
                 rows[record.id] = row

@@ -1,7 +1,7 @@
 """What bodies of requests and answers look like: the OpenAPI document is made of these."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -198,6 +198,7 @@ class Session(Shown):
 
     user: str
     role: str
+    scope: str  # what of the role the token opens: all, read, jobs
     is_open: bool  # without a token: everybody on this machine is an admin
     policy: str
     version: str
@@ -379,97 +380,6 @@ class Tokens(Shown):
     """Every token that opens something."""
 
     tokens: list[TokenShown]
-
-
-class Decision(Shown):
-    """One decision."""
-
-    seq: int
-    at_s: float
-    seen: int  # the last event that it knew
-    due: list[str]  # what made it necessary
-    took_ms: float
-    prices: dict[str, float] | None  # of one more GPU, by type
-    gap: float | None  # at most so far from the best, as a share
-    wake_s: float | None
-    changes: dict[str, int]  # actions by verb
-    actions: list[dict[str, Any]] | None  # for operators
-
-
-class Decisions(Shown):
-    """The newest decisions, the latest first."""
-
-    policy: str
-    decisions: list[Decision]
-    took_ms_p50: float | None
-    took_ms_p95: float | None
-    dropped: int  # actions that were stale when they came to be done, since the log began
-
-
-class TimelineJob(Shown):
-    """What one job has held."""
-
-    id: str
-    name: str
-    user: str
-    queue: str
-    submitted_s: float | None  # null: it has left memory
-    ended_s: float | None  # null: it has not
-    state: str  # the last one; "": it has not ended, or has left memory
-    is_mean: bool  # sizes of long ago are means of a quarter of an hour
-    # [time, GPUs, their type, why]; each holds until the next
-    steps: list[tuple[float, float, str, str]]
-
-
-class TimelineArea(Shown):
-    """One of the jobs that have had the most."""
-
-    id: str
-    name: str
-    held: list[float]
-
-
-class Timeline(Shown):
-    """GPUs over time; times are since the log began."""
-
-    now_s: float
-    unix_s: float  # the same moment
-    from_s: float
-    step_s: float
-    gpus: int  # that there are now
-    held: list[float]  # by all jobs: means of each step
-    areas: list[TimelineArea]
-    total: int  # jobs, whether they are listed here or not
-    waiting: int  # of these, so many have held nothing yet
-    jobs: list[TimelineJob]
-
-
-class Fan(Shown):
-    """GPUs at times ahead: the middle of the futures, and where most of them lie; null: not known."""
-
-    low: list[float | None]
-    middle: list[float | None]
-    high: list[float | None]
-
-
-class JobAhead(Shown):
-    """What one job would hold."""
-
-    held: Fan
-    start: dict[str, float | None]  # low, middle, high: Unix times
-    end: dict[str, float | None]
-
-
-class SizesAhead(Shown):
-    """GPUs over the time that comes."""
-
-    now_s: float
-    unix_s: float
-    policy: str
-    draws: int
-    step_s: float
-    held: Fan  # by all jobs
-    jobs: dict[str, JobAhead]
 
 
 class Policies(Shown):

@@ -23,6 +23,7 @@ from stretto.service.http.compression import accepts_gzip, in_gzip
 from stretto.service.http.problems import Problem
 from stretto.service.http.schemas import LARGEST_NUMBER
 from stretto.service.service import Service
+from stretto.service.state.event_words import said_of, what_of
 from stretto.service.state.events import ArraySubmitted, Event, body_of, subject_of
 
 KEPT, MOST_BYTES = 4_096, 16 << 20  # events, at most so large; chosen: some minutes of a busy service
@@ -222,16 +223,17 @@ async def happening(
     chosen: Callable[[list[Entry]], Awaitable[list[Entry]]] | None,
     subjects: Collection[str] | None = None,
     is_over: Callable[[], bool] = lambda: False,
+    words: bool = False,
 ) -> AsyncIterator[str]:
     """Events behind `seen` as texts; with `follow`, until it is over or the caller's token is revoked.
 
-    chosen: those of some events that are shown; None: all.
+    chosen: those of some events that are shown; None: all. words: with each in the words that people read.
     """
     while True:
         over = is_over()
         upto, entries = await feed.after(seen, subjects)
         for entry in entries if chosen is None else await chosen(entries):
-            yield text_of(entry, service.state.calendar.unix_at(entry.at_s))
+            yield text_of(entry, service.state.calendar.unix_at(entry.at_s), words)
         seen = upto
         if not caller.holds_still(service):
             return
@@ -248,10 +250,12 @@ async def next_event(service: Service, feed: Feed, seen: int, wait_s: float) -> 
     return bool(await service.wait_for(lambda: feed.last > seen or None, wait_s))
 
 
-def text_of(entry: Entry, unix_s: float) -> str:
+def text_of(entry: Entry, unix_s: float, words: bool = False) -> str:
     """An event on the wire; its time is since the log began, and `unix_s`."""
     said = {key: value for key, value in entry.body.items() if key not in SECRET}
     said |= {"seq": entry.seq, "kind": entry.kind, "at_s": entry.at_s, "unix_s": unix_s}
+    if words:
+        said["words"] = [what_of(said), said_of(said)]
     return f"id: {entry.seq}\nevent: {entry.kind}\ndata: {json.dumps(said)}\n\n"
 
 

@@ -18,6 +18,7 @@ from stretto.scheduler.round import Scheduler, decide
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.scheduling.decision import decided, snapshot_for
+from stretto.service.scheduling.line import Line
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
 from stretto.service.state.events import AttemptClosed, Decided, Event, Joined, WorkersWanted
@@ -93,6 +94,7 @@ class SchedulingLoop:
     # Is told when a decision is over, and none is being made.
     after: Callable[[State, Memory], None] | None = None
     is_deciding: bool = False
+    line: Line = field(default_factory=Line)
     _due: set[Trigger] = field(default_factory=set)
     _wake_s: float | None = None  # when the policy wants to be asked again; None: that time has come
     _wake: asyncio.Event = field(default_factory=asyncio.Event)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stretto.model import InputError, Memory, Trigger, digest
+from stretto.model import InputError, Memory, Plan, Snapshot, Trigger, digest
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.eventlog import Recorded, Store
 from stretto.service.eventlog.writer import fold, understood
@@ -19,6 +19,7 @@ from stretto.service.state.reducer import apply_or_skip
 from stretto.service.state.state import State
 
 Load = Callable[[Configured], Scheduler]
+Watch = Callable[[int, Snapshot, Plan], None]  # of a decision's number, what it saw, and its plan
 
 NOTHING = digest(None)  # of a policy that remembers nothing
 
@@ -72,6 +73,8 @@ class Replay:
     load: Load = scheduler_of  # raises InputError for what cannot, or must not, be loaded
     for_memory: bool = False  # only as far as that is needed for what the policy remembers
     decide_from: float = 0  # decisions with lower numbers are only folded
+    always: int = 0  # the number of a decision that is made again whatever it is needed for; 0: of none
+    watch: Watch | None = None  # told of every decision that is made again
     differences: list[Difference] = field(default_factory=list)
     decisions: int = 0
     memory: Memory = None  # the policy's, after the last decision: no event holds it, so it is decided again
@@ -102,7 +105,8 @@ class Replay:
         return self.state
 
     def _is_to_be_decided(self, seq: int, event: Decided) -> bool:
-        return seq >= self.decide_from and not (self.for_memory and event.memory == NOTHING)
+        is_needed = seq >= self.decide_from and not (self.for_memory and event.memory == NOTHING)
+        return is_needed or seq == self.always
 
     def _fold_up_to(self, seq: int | None) -> None:
         while self._behind and (seq is None or self._behind[0].seq <= seq):
@@ -128,6 +132,8 @@ class Replay:
             why = str(wrong) or type(wrong).__name__
             self.differences.append(Difference(seq, event, None, why))
             return None
+        if self.watch is not None:
+            self.watch(seq, snapshot, plan)
         again = decided(snapshot, plan, event.seen, event.took_ms)
         if _said(event) != _said(again):
             self.differences.append(Difference(seq, event, again))

@@ -116,6 +116,7 @@ async def session(service: Asked, caller: Who) -> Response:
         {
             "user": caller.user,
             "role": caller.role.name.lower(),
+            "scope": (caller.token.scope if caller.token is not None else "") or "all",
             "is_open": caller.token is None,  # everybody on this machine is an admin
             "policy": service.state.configured.policy,
             "version": __version__,

@@ -334,6 +334,7 @@ async def events(
     caller: Who,
     after: After = 0,
     follow: bool = False,
+    words: Annotated[bool, Query(description="each with `words`: what happened, and what of it")] = False,
     last_event_id: LastId = "",
 ) -> Response:
     """What has happened to a job, as server-sent events; with `follow`, until it has ended."""
@@ -345,5 +346,5 @@ async def events(
         over = service.state.seq
         if seen >= over or not (await feed.after(seen, about))[1]:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-    texts = happening(service, feed, caller, seen, follow, None, about, lambda: record.has_ended)
+    texts = happening(service, feed, caller, seen, follow, None, about, lambda: record.has_ended, words)
     return streamed(request, caller, texts)

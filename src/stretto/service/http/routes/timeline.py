@@ -15,7 +15,7 @@ from stretto.service.eventlog.archive import spell_of
 from stretto.service.forecast.fork import fork_of
 from stretto.service.forecast.job_sizes import MOST_JOBS, Ahead, sizes_ahead
 from stretto.service.forecast.simulate import answered, packed
-from stretto.service.http import schemas
+from stretto.service.http import over_time_schemas
 from stretto.service.http.auth import Asked, Caller, Who
 from stretto.service.http.pool_calls import while_listening, worked
 from stretto.service.http.problems import Json
@@ -78,7 +78,7 @@ class Sums:
         return [float(mean) for mean in np.round(np.maximum(means, 0.0), 3)]
 
 
-@router.get("/timeline", response_model=schemas.Timeline)
+@router.get("/timeline", response_model=over_time_schemas.Timeline)
 async def timeline(
     service: Asked,
     caller: Who,
@@ -216,7 +216,7 @@ def _shown(row: Row, from_s: float) -> dict[str, Any]:
     }
 
 
-@router.get("/timeline/forecast", response_model=schemas.SizesAhead)
+@router.get("/timeline/forecast", response_model=over_time_schemas.SizesAhead)
 async def forecast(
     request: Request,
     service: Asked,

@@ -10,7 +10,7 @@ import { WhatIf } from "./whatif.js";
 import { People } from "./people.js";
 import { Decisions } from "./decisions.js";
 
-const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue], ["/timeline", "Timeline", Timeline], ["/whatif", "What if", WhatIf], ["/people", "People", People], ["/decisions", "Decisions", Decisions]];
+const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue], ["/timeline", "Timeline", Timeline], ["/whatif", "What if", WhatIf], ["/people", "Queues and people", People], ["/decisions", "Decisions", Decisions]];
 
 function App() {
   const [path, setPath] = useState(location.pathname);
@@ -18,9 +18,16 @@ function App() {
   const [state, person] = useSignals(link, who);
   useEffect(() => {
     const moved = () => { setPath(location.pathname); setQuery(location.search); };
+    const toSearch = (event) => { // a stroke leads to the search, as on many pages
+      const isTyping = event.target.closest?.("input, select, textarea, dialog");
+      if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+      const find = document.getElementById("find");
+      if (find) { event.preventDefault(); find.focus(); }
+    };
     addEventListener("popstate", moved);
+    addEventListener("keydown", toSearch);
     connect();
-    return () => removeEventListener("popstate", moved);
+    return () => { removeEventListener("popstate", moved); removeEventListener("keydown", toSearch); };
   }, []);
   const job = path.match(/^\/jobs\/(.+)$/);
   const page = PAGES.find(([at]) => at === path);
@@ -42,7 +49,7 @@ function Standing({ state, person }) {
   const out = async () => { await call("POST", "/logout"); disconnect(); };
   return html`<p class="standing">
     <span class=${`dot ${state}`} aria-hidden="true"></span><span>${state === "live" ? "live" : state}</span>
-    ${now && html`<span class="quiet">policy ${now.policy}</span>`}
+    ${now && html`<span class="quiet policy">policy ${now.policy}</span>`}
     ${person && !person.is_open && html`<span>${person.user} <span class="quiet">${person.role}</span></span> <button class="small" onClick=${out}>Log out</button>`}
   </p>`;
 }

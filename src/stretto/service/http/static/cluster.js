@@ -1,6 +1,6 @@
 // Nodes and GPUs, coloured by the job that holds them.
 
-import { html, useSignals, usePolled, Link, Empty, query, setQuery } from "./view.js";
+import { html, useSignals, usePolled, Link, Empty, Meter, query, setQuery } from "./view.js";
 import { head, jobs, nodes, queues } from "./data.js";
 import { colour, duration, percent, plural } from "./format.js";
 
@@ -49,7 +49,7 @@ function TypeCard({ type, group, isChosen }) {
   return html`<li class="card"><button class="plain" aria-pressed=${isChosen} onClick=${() => setQuery({ type: isChosen ? "" : type })}>
     <h3>${type}</h3>
     <p class="figure">${group.held}<span class="unit"> of ${group.gpus} GPUs in use</span></p>
-    <meter min="0" max="1" value=${share} aria-label=${`${Math.round(100 * share)} % of ${type} in use`}></meter>
+    <${Meter} share=${share} label=${`${type} in use`} />
     <p class="quiet">${group.free} free${group.others ? `, ${group.others} used outside` : ""}${group.down ? `, ${group.down} closed or down` : ""}</p>
     ${group.busy.length > 0 && html`<p class="quiet">busy ${percent(group.busy.reduce((sum, busy) => sum + busy, 0) / group.busy.length)} of the time</p>`}
   </button></li>`;

@@ -6,16 +6,39 @@ export function duration(seconds) {
   if (seconds === null || seconds === undefined || !isFinite(seconds)) return NONE;
   const s = Math.max(0, Math.round(seconds));
   if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
+  if (s < 600) return `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
+  if (s < 3600) return `${Math.round(s / 60)} min`;
   if (s < 86400) return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-export const number = (value) => Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+/** Three digits; no measurement here has more. */
+export const number = (value) => (Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 3 }));
+
+/** Milliseconds in the unit that people would choose. */
+export const took = (ms) => (ms < 1 ? "< 1 ms" : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`);
 
 export const percent = (share) => (share === null || share === undefined ? NONE : `${Math.round(100 * share)} %`);
 
-export const clock = (unixSeconds) => new Date(unixSeconds * 1000).toLocaleString();
+const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false }); // made once: making one takes long
+const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+
+/** Day and time to the second, for those who point at a time. */
+export const clock = (unixSeconds) => FULL.format(new Date(unixSeconds * 1000));
+
+/** The time of day, with the day where it is another. */
+export function moment(unixSeconds) {
+  const date = new Date(unixSeconds * 1000);
+  return date.toDateString() === new Date().toDateString() ? TIME.format(date) : `${DAY.format(date)} ${TIME.format(date)}`;
+}
+
+/** How long until a foreseen time, and where most futures lie. span: low, middle, high, as Unix times. */
+export function spread(span, nowUnix, isBare = false) {
+  const until = (unix) => duration(unix - nowUnix);
+  const around = span.low !== null && span.low !== span.high ? (span.high === null ? `${until(span.low)} or later` : `${until(span.low)} to ${until(span.high)}`) : "";
+  return isBare ? around : `${until(span.middle)}${around ? ` (${around})` : ""}`;
+}
 
 export const UNLIMITED = 1 << 20; // the most that the API takes; its word for "no limit" is larger
 

@@ -1,8 +1,11 @@
 // One job: what it has, what it has done, what it says, and what may be done about it.
 
-import { html, useSignals, useEffect, usePolled, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
-import { call, head, jobs, nodes, nowS } from "./data.js";
-import { UNLIMITED, clock, duration, number, percent, plural, size } from "./format.js";
+import { html, useSignals, useEffect, useLine, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
+import { call, head, jobs, nodes, nowS, who } from "./data.js";
+import { UNLIMITED, clock, duration, number, percent, plural, spread } from "./format.js";
+import { Training } from "./training.js";
+import { Tip } from "./scrub.js";
+import { Why } from "./why.js";
 
 const LAST = new Set(["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"]);
 const LOG_CHARS = 200_000; // that are kept of a log on the page
@@ -14,6 +17,7 @@ export function Job({ id }) {
   const [shown, setShown] = useState(null);
   const [error, setError] = useState("");
   const row = known.get(id);
+  const line = useLine(() => ({ ids: [id], limit: 0 }));
   useTick(1);
   useEffect(() => {
     let isHere = true;
@@ -21,69 +25,69 @@ export function Job({ id }) {
       (job) => isHere && (setShown(job), setError("")), (wrong) => isHere && setError(wrong.message));
     return () => { isHere = false; };
   }, [id, row]);
-  if (error) return html`<${Empty} command=${`stretto describe ${id}`}>${error}<//>`;
+  if (error) return html`<${Empty} command="stretto list --all --ended">${error}. Jobs that there are, and were:<//>`;
   if (!shown || !now) return html`<${Empty}>Looking for job ${id}…<//>`;
   const job = row ? { ...shown, ...row } : shown;
-  const speeds = job.speeds;
+  const waits = job.ended_s === null && !job.gpus;
+  const because = job.why ?? job.evidence;
   return html`
-    <nav class="crumbs" aria-label="where this is"><${Link} href="/queue">Queue<//> › ${job.id}</nav>
+    <nav class="crumbs" aria-label="where this is"><${Link} href="/queue">Queue<//> › ${job.queue && html`<${Link} href=${`/queue?queue=${encodeURIComponent(job.queue)}`}>${job.queue}<//> › `}${job.id}</nav>
     <h2 class="title">${job.name} <${State} state=${job.state} /></h2>
-    ${job.evidence && !job.gpus && html`<p class="why-box">${job.evidence}</p>`}
+    ${because && !job.gpus && html`<p class=${`why-box${job.ended_s === null ? "" : " ended"}`}>${because}</p>`}
     <${Actions} job=${job} />
-    <dl class="facts-grid">
-      <${Fact} name="GPUs">${size(job)} ${job.gpu_type}<//>
-      <${Fact} name="Nodes">${Object.entries(job.nodes).map(([node, gpus]) => `${node}: ${gpus}`).join(", ") || "–"}<//>
-      ${job.gpus > 0 && html`<${Fact} name="GPUs busy">${job.gpus_busy === null ? "unknown" : `${percent(job.gpus_busy)} of the time`}<//>`}
-      ${job.gpus > 0 && job.gpu_memory_gb !== null && html`<${Fact} name="GPU memory">${job.gpu_memory_gb} of ${job.gpu_memory_total_gb} GB<//>`}
-      <${Fact} name="Done">${job.share_done === null ? "–" : html`<${Progress} share=${job.share_done} text=${percent(job.share_done)} />`}<//>
-      <${Fact} name="Time left">${job.gpus ? duration(job.left_s) : "–"}<//>
-      <${Fact} name="Submitted"><time title=${clock(now.unix_s - now.now_s + job.submitted_s)}>${duration(nowS() - job.submitted_s)} ago</time><//>
-      <${Fact} name="Waited">${duration(job.waited_s)}<//>
-      <${Fact} name="Resizes">${job.resizes}${job.switches ? ` (${job.switches} in place, ${duration(job.lost_s)} lost)` : ""}<//>
-      <${Fact} name="Restarts">${job.restarts}<//>
-      <${Fact} name="GPU time">${(job.gpu_s / 3600).toFixed(2)} GPU-hours<//>
-      <${Fact} name="User, queue">${job.user || "–"}, ${job.queue || "no queue"}<//>
-      <${Fact} name="Priority">${job.priority}<//>
-      ${job.preempted && html`<${Fact} name="Preempted">${job.preempted}<//>`}
-      ${Object.entries(job.progress ?? {}).slice(0, 6).map(([key, value]) => html`<${Fact} key=${key} name=${key}>${typeof value === "number" ? Number(value.toPrecision(5)) : String(value)}<//>`)}
-    </dl>
-    ${job.ended_s === null && !job.gpus && html`<${Why} id=${id} />`}
-    ${speeds && html`<${Speeds} speeds=${speeds} />`}
+    <dl class="facts-grid"><${Facts} job=${job} now=${now} foreseen=${line?.forecast?.jobs[id]} /></dl>
+    ${waits && html`<section aria-labelledby="why"><h3 id="why">Why it waits <code class="quiet">stretto explain ${id}</code></h3><${Why} id=${id} place=${line && [line.place.get(id) ?? null, line.waiting]} /></section>`}
+    <section aria-labelledby="training"><h3 id="training" class="sr">How it trains</h3><${Training} id=${id} speeds=${job.speeds} /></section>
+    ${job.speeds && html`<${Speeds} speeds=${job.speeds} />`}
     <${Log} id=${id} />
-    <${Events} id=${id} />`;
+    <${Events} id=${id} /><${Tip} />`;
+}
+
+const PROGRESS = { step: "Step", epoch: "Epoch", loss: "Loss", metric: "Metric", batch: "Batch size", samples: "Samples" };
+const PROMISES = { yes: "can be met", "at risk": "at risk", no: "cannot be met" };
+
+/** What is known of a job, each by its name and with its unit. */
+function Facts({ job, now, foreseen }) {
+  const nowUnix = now.unix_s + nowS() - now.now_s;
+  const since = (at) => html`<time title=${clock(now.unix_s - now.now_s + at)}>${duration(nowS() - at)} ago</time>`;
+  const most = job.gpus_max >= UNLIMITED ? "no limit" : job.gpus_max;
+  const range = job.gpus_min === job.gpus_max ? `asks for ${job.gpus_min}` : `between ${job.gpus_min} and ${most}`;
+  const end = foreseen?.end;
+  const progress = Object.entries(job.progress ?? {}).filter(([key, value]) => PROGRESS[key] && typeof value === "number");
+  return html`
+    <${Fact} name="GPUs">${job.gpus ? `${job.gpus} × ${job.gpu_type}` : "none"} <span class="quiet">${range}</span><//>
+    <${Fact} name="Nodes">${Object.entries(job.nodes).map(([node, gpus]) => `${node} (${gpus})`).join(", ") || "–"}<//>
+    ${job.gpus > 0 && job.gpus_busy !== null && html`<${Fact} name="GPUs busy">${percent(job.gpus_busy)} <span class="quiet">of the time</span><//>`}
+    ${job.gpus > 0 && job.gpu_memory_gb !== null && html`<${Fact} name="GPU memory">${number(job.gpu_memory_gb)} <span class="quiet">of ${number(job.gpu_memory_total_gb)} GB</span><//>`}
+    <${Fact} name="Done">${job.share_done === null ? html`<span class="quiet">not known</span>` : html`<${Progress} share=${job.share_done} text=${percent(job.share_done)} />`}<//>
+    ${job.ended_s === null ? html`<${Fact} name="Ends">${job.gpus && end?.middle ? html`in ${duration(end.middle - nowUnix)} <span class="quiet">${spread(end, nowUnix, true)}</span>` : job.gpus && job.left_s !== null ? html`in ${duration(job.left_s)} <span class="quiet">at its present pace</span>` : html`<span class="quiet">not foreseen</span>`}<//>`
+      : html`<${Fact} name="Ended">${since(job.ended_s)}${job.status === null ? "" : html` <span class="quiet">status ${job.status}</span>`}<//>`}
+    <${Fact} name="Submitted">${since(job.submitted_s)}<//>
+    <${Fact} name="Waited">${duration(job.waited_s)}<//>
+    <${Fact} name="GPU time">${number(job.gpu_s / 3600)} GPU-hours<//>
+    <${Fact} name="Resizes">${job.resizes} <span class="quiet">${plural(job.restarts, "restart")}</span><//>
+    <${Fact} name="User">${job.user || "–"}<//>
+    <${Fact} name="Queue">${job.queue || "–"}${job.priority ? html` <span class="quiet">priority ${job.priority}</span>` : ""}<//>
+    ${job.outlook?.promise && html`<${Fact} name="Deadline">${PROMISES[job.outlook.promise] ?? job.outlook.promise}<//>`}
+    ${job.standing && html`<${Fact} name=${`Under ${now.policy}`}>${job.standing}<//>`}
+    ${job.preempted && html`<${Fact} name="Preempted">${job.preempted}<//>`}
+    ${progress.map(([key, value]) => html`<${Fact} key=${key} name=${PROGRESS[key]}>${key === "loss" || key === "metric" ? number(value) : Math.round(value).toLocaleString("en")}<//>`)}`;
 }
 
 const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
-
-/** Why a job waits: when it is foreseen to start, what would start it now, and which jobs hold what it waits for. */
-function Why({ id }) {
-  const [known] = useSignals(head);
-  const [why] = usePolled(`/api/v1/jobs/${encodeURIComponent(id)}/explain`, 15);
-  if (!why || !known || why.gpus) return null;
-  const at = (unixSeconds) => duration(unixSeconds - (known.unix_s + (nowS() - known.now_s)));
-  const { start, starts_as: first } = why;
-  const foreseen = why.never ? "It never starts as things stand."
-    : start?.middle ? `It is foreseen to start ${start.middle - known.unix_s < 2 ? "soon" : `in ${at(start.middle)}`}${start.low !== start.high ? ` (${at(start.low)} to ${at(start.high)})` : ""}${first ? `, on ${first.gpus} ${first.gpu_type}` : ""}.`
-      : "Nobody can say yet when it starts.";
-  return html`<section aria-labelledby="why"><h3 id="why">Why it waits <code class="quiet">stretto explain ${id}</code></h3>
-    <p>${foreseen}</p>
-    ${why.changes?.length > 0 && html`<p>It would start now ${why.changes.map((each) => `${each.change} (${each.gpus} ${each.gpu_type})`).join("; or ")}.</p>`}
-    ${why.holders?.length > 0 && html`<p>What it waits for is held by ${why.holders.slice(0, 8).map((each, index) => html`${index ? ", " : ""}<${Link} key=${each.id} href=${`/jobs/${each.id}`}>${each.name}<//> <span class="quiet">${each.gpus} ${each.gpu_type}</span>`)}${why.holders.length > 8 ? " and others" : ""}.</p>`}
-  </section>`;
-}
 
 /** The table of speeds that policies read: how each was come by, and how sure it is. */
 function Speeds({ speeds }) {
   const entries = speeds.entries;
   if (!entries.length) return null;
-  const unit = speeds.is_relative ? "relative speed" : "steps per second";
+  const unit = speeds.is_relative ? "Relative speed" : "Steps a second";
   const about = speeds.is_relative ? "Nothing was measured yet: 1 is its speed on the GPUs that it asks for."
     : !speeds.measurements ? "Nothing was measured yet; its own profile says how fast one worker is."
     : `${plural(speeds.measurements, "operating point")} measured, ${speeds.of_model} of them by other jobs of its model.`;
-  return html`<section aria-labelledby="speeds"><h3 id="speeds">Speeds that policies are shown</h3><p class="quiet">${about}</p>
-    <div class="scroll"><table><thead><tr><th scope="col">GPU type</th><th scope="col" class="number">GPUs</th><th scope="col">nodes</th><th scope="col" class="number">${unit}</th><th scope="col" class="number">error</th><th scope="col">source</th></tr></thead>
+  return html`<details class="speeds"><summary><h3 id="speeds">Speeds that policies are shown <span class="quiet">${about}</span></h3></summary>
+    <div class="scroll bounded" tabindex="0" role="region" aria-labelledby="speeds"><table><thead><tr><th scope="col">GPU type</th><th scope="col" class="number">GPUs</th><th scope="col">Nodes</th><th scope="col" class="number">${unit}</th><th scope="col" class="number">Error</th><th scope="col">Source</th></tr></thead>
     <tbody>${entries.map((entry) => html`<tr key=${`${entry.gpu_type} ${entry.gpus} ${entry.spread}`}><td>${entry.gpu_type}</td><td class="number">${entry.gpus}</td><td>${entry.spread ? "spread" : "fewest"}</td>
-      <td class="number">${number(entry.per_s)}</td><td class="number">${entry.error === null ? "–" : `± ${percent(entry.error)}`}</td><td>${entry.source}</td></tr>`)}</tbody></table></div></section>`;
+      <td class="number">${number(entry.per_s)}</td><td class="number">${entry.error === null ? "–" : `± ${percent(entry.error)}`}</td><td>${entry.source}</td></tr>`)}</tbody></table></div></details>`;
 }
 
 // ── actions: the command that does the same is shown, and harm is asked about first ─────────────────
@@ -95,6 +99,7 @@ function Actions({ job }) {
   const dialog = useRef(null);
   useEffect(() => { if (asked && !dialog.current.open) dialog.current.showModal(); }, [asked]);
   if (LAST.has(job.state)) return null;
+  if (who.value?.scope === "read") return html`<p class="quiet">Your token is for reading only: it changes no job.</p>`;
   const isHeld = job.reason === "HELD" || job.state === "SUSPENDED";
   const choices = [
     isHeld ? { name: "Release", verb: "release", what: "It may run again." }
@@ -175,19 +180,17 @@ function Events({ id }) {
     const read = async () => {
       if (document.hidden || looked === head.value?.seq) return;
       looked = head.value?.seq;
-      const text = await call("GET", `/api/v1/jobs/${encodeURIComponent(id)}/events?after=${seen}`).catch(() => "");
+      const text = await call("GET", `/api/v1/jobs/${encodeURIComponent(id)}/events?words=true&after=${seen}`).catch(() => "");
       const news = String(text).split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6))).filter((event) => event.seq > seen);
+      const telling = news.filter(({ kind, words: [, said] }) => kind !== "Reported" || said);
       if (!isHere || !news.length) return;
       seen = news.at(-1).seq;
-      setEvents((old) => [...news.reverse(), ...old].slice(0, EVENTS));
+      setEvents((old) => [...telling.reverse(), ...old].slice(0, EVENTS));
     };
     read();
     const timer = setInterval(read, EVENTS_MS);
     return () => { isHere = false; clearInterval(timer); };
   }, [id]);
-  return html`<section aria-labelledby="events"><h3 id="events">Events</h3>
-    ${events.length === 0 ? html`<p class="quiet">None yet.</p>` : html`<ol class="events">${events.map((event) => html`<li key=${event.seq}><time title=${clock(event.unix_s)}>${duration((now ? nowS() : 0) - event.at_s)} ago</time> <b>${event.kind}</b> <span class="quiet">${details(event)}</span></li>`)}</ol>`}</section>`;
+  return html`<section aria-labelledby="events"><h3 id="events">Events <code class="quiet">stretto events ${id}</code></h3>
+    ${events.length === 0 ? html`<p class="quiet">None yet.</p>` : html`<div class="scroll bounded" tabindex="0" role="region" aria-labelledby="events"><ol class="events">${events.map(({ seq, at_s: atS, unix_s: unixS, words: [what, said] }) => html`<li key=${seq}><time title=${clock(unixS)}>${duration((now ? nowS() : 0) - atS)} ago</time> <b>${what}</b> <span class="quiet">${said}</span></li>`)}</ol></div>`}</section>`;
 }
-
-const HEAD = new Set(["seq", "kind", "at_s", "unix_s", "job"]);
-const details = (event) => Object.entries(event).filter(([key, value]) => !HEAD.has(key) && value !== null && value !== "").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ").slice(0, 300);

@@ -4,15 +4,15 @@ import { html, still, useInSight, useMemo, useSignals, useEffect, useRef, useSta
 import { call, head, jobs, queues } from "./data.js";
 import { colour, plural } from "./format.js";
 import { WIDE, between, fanOf, line, scale, stepped, ticks } from "./shapes.js";
+import { edge, rounds } from "./chart.js";
 import { Scrub, Tip } from "./scrub.js";
 import { Changes, reasonOf, timeOf } from "./changes.js";
+import { FORETOLD, useForecast } from "./forecast.js";
 
 const HOURS = [0.25, 1, 4, 12, 24, 72, 168], AHEAD = [0, 0.5, 2, 6, 24];
 const USUAL_HOURS = 4, USUAL_AHEAD = 2;
 const AT_ONCE = 100; // jobs that are asked for together
-const FORETOLD = 60; // jobs of which futures are asked for one by one
 const LIVE_MS = 700, QUIET_MS = 10_000, PATIENT = 8; // between two looks; a look that takes long is taken less often
-const FORESEE_MS = 60_000, OTHERS_MS = 10_000; // between two forecasts; sooner where other jobs have come into sight
 const ROW = 46, NARROW_ROW = 74; // pixels: rows are of one height
 const TALL = 30, SUM_TALL = 150;
 
@@ -64,7 +64,7 @@ function Choices({ hours, ahead }) {
   const options = (values, value) => [...new Set([...values, value])].sort((a, b) => a - b);
   return html`<form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
     <label class="sr" for="find">Find jobs</label>
-    <input id="find" type="search" placeholder="Name, user, queue or id" value=${query("find")} onInput=${pick("find")} />
+    <input id="find" type="search" placeholder="Name, user, queue or id" title="the / key leads here" aria-keyshortcuts="/" value=${query("find")} onInput=${pick("find")} />
     ${bounds.length > 0 && html`<label>Queue <select value=${query("queue")} onChange=${pick("queue")}><option value="">all</option>${bounds.filter((each) => each.name).map((each) => html`<option value=${each.name}>${each.name}</option>`)}</select></label>`}
     <label>Back <select value=${hours} onChange=${pick("hours")}>${options(HOURS, hours).map((each) => html`<option value=${each}>${span(each)}</option>`)}</select></label>
     <label>Ahead <select value=${ahead} onChange=${pick("ahead")}>${options(AHEAD, ahead).map((each) => html`<option value=${each}>${each ? span(each) : "none"}</option>`)}</select></label>
@@ -105,44 +105,6 @@ function useSizes(hours, span) {
   return shown;
 }
 
-/** Simulated futures of all jobs together, and of some one by one; they take seconds, and are asked for each minute. */
-function useForecast(ahead, ids, isReady) {
-  const [state, setState] = useState({ answer: null, error: "", since: 0 });
-  const asking = useRef(null), wanted = useRef([]);
-  wanted.current = ids;
-  useEffect(() => {
-    setState({ answer: null, error: "", since: 0 });
-    if (!ahead || !isReady) return undefined;
-    let isHere = true, beganMs = -Infinity, tookMs = 0, asked = [];
-    const isDue = (passedMs) => passedMs > Math.max(FORESEE_MS, PATIENT * tookMs)
-      || (passedMs > Math.max(OTHERS_MS, PATIENT * tookMs) && wanted.current.some((id) => !asked.includes(id)));
-    const ask = async () => {
-      [beganMs, asked] = [performance.now(), wanted.current];
-      const mine = asking.current = new AbortController();
-      setState((old) => ({ ...old, since: 1 }));
-      let news;
-      try {
-        const jobsAsked = asked.map((id) => `&job=${encodeURIComponent(id)}`).join("");
-        news = { answer: await call("GET", `/api/v1/timeline/forecast?hours=${ahead}${jobsAsked}`, undefined, mine.signal), error: "" };
-      } catch (wrong) {
-        news = { error: mine.signal.aborted ? "it was stopped." : wrong.message };
-      }
-      tookMs = performance.now() - beganMs;
-      asking.current = null;
-      if (isHere) setState((old) => ({ ...old, ...news, since: 0 }));
-    };
-    const look = () => {
-      const passedMs = performance.now() - beganMs;
-      if (asking.current) setState((old) => ({ ...old, since: Math.max(1, Math.round(passedMs / 1000)) }));
-      else if (!document.hidden && isDue(passedMs)) ask();
-    };
-    const timer = setInterval(look, 1000);
-    look();
-    return () => { isHere = false; clearInterval(timer); asking.current?.abort(); };
-  }, [ahead, isReady]);
-  return { ...state, stop: () => asking.current?.abort() };
-}
-
 /** All jobs together: the largest have areas of their own. */
 function Sum({ shown, at, fan }) {
   const { areas, held, step_s: stepS } = shown;
@@ -159,15 +121,17 @@ function Sum({ shown, at, fan }) {
   const stops = held.map((value, index) => ({ x: at.x(times[index] + stepS / 2) / WIDE, text: [timeOf(shown, times[index]), `${value.toFixed(1)} of ${shown.gpus} GPUs held`,
     ...areas.filter((area) => area.held[index] > 0).map((area) => `${area.held[index].toFixed(1)}  ${area.name} (${area.id})`)] }));
   (ahead?.middle ?? []).forEach(([atS, value], index) => stops.push({ x: at.x(atS) / WIDE, text: [`${timeOf(shown, atS)}, foreseen`, `${value} GPUs held (${ahead.low[index][1]} to ${ahead.high[index][1]})`] }));
-  return html`<div class="sum"><${Scrub} label="GPUs held by all jobs" stops=${stops}>
+  const marks = rounds(0, most / 1.04).map((mark) => [mark, SUM_TALL - (mark / most) * SUM_TALL]);
+  return html`<div class="sum"><p class="quiet sum-unit">GPUs held by all jobs</p><div class="plot"><div class="y-axis" aria-hidden="true">${marks.map(([mark, y]) => html`<span key=${mark} style=${{ top: `${(100 * y) / SUM_TALL}%` }}>${mark}</span>`)}</div><div class="canvas"><${Scrub} label="GPUs held by all jobs" stops=${stops}>
       <svg viewBox=${`0 0 ${WIDE} ${SUM_TALL}`} preserveAspectRatio="none" aria-hidden="true">
         <path class="others" d=${stepped(steps(held), shown.now_s, at, most, SUM_TALL)} />
         ${layers.map(({ area, path }) => html`<path key=${area.id} class=${`area ${colour(area.id)}`} d=${path} />`)}
         ${ahead && html`<path class="band" d=${between(ahead.low, ahead.high, ahead.endS, at, most, SUM_TALL)} /><path class="middle" d=${line(ahead.middle, ahead.endS, at, most, SUM_TALL)} />`}
         <${Grid} at=${at} tall=${SUM_TALL} />
+        ${marks.map(([mark, y]) => html`<line key=${mark} class="tick" x1="0" x2=${WIDE} y1=${y} y2=${y} />`)}
         <line class="there" x1="0" x2=${WIDE} y1=${SUM_TALL - (shown.gpus / most) * SUM_TALL} y2=${SUM_TALL - (shown.gpus / most) * SUM_TALL} />
-      </svg><//>
-    <${Axis} at=${at} />
+      </svg><//></div>
+    <${Axis} at=${at} /></div>
     <div class="quiet key-line"><span>${shown.gpus} GPUs are there</span>${layers.length > 0 && html`<ul class="names" aria-label="jobs that held most">${[...layers].reverse().map(({ area }) => html`<li key=${area.id}><${Link} href=${`/jobs/${area.id}`}><span class=${`swatch ${colour(area.id)}`} aria-hidden="true"></span>${area.name} ${area.id}<//></li>`)}</ul>`}</div></div>`;
 }
 
@@ -176,7 +140,7 @@ const StillSum = still(Sum);
 const Grid = ({ at, tall }) => html`${at.marks.map(([x]) => html`<line key=${x} class="tick" x1=${x} x2=${x} y1="0" y2=${tall} />`)}<line class="now" x1=${at.nowX} x2=${at.nowX} y1="0" y2=${tall} />`;
 
 /** Times below a picture; "now" stands by itself. */
-const Axis = still(({ at }) => html`<div class="axis" aria-hidden="true">${at.marks.filter(([x]) => Math.abs(x - at.nowX) > at.apart && x < 965).map(([x, text]) => html`<span key=${x} style=${{ left: `${x / 10}%` }}>${text}</span>`)}<b style=${{ left: `${at.nowX / 10}%` }} class=${at.nowX > 950 ? "end" : ""}>now</b></div>`);
+const Axis = still(({ at }) => html`<div class="axis" aria-hidden="true">${at.marks.filter(([x]) => Math.abs(x - at.nowX) > at.apart).map(([x, text]) => html`<span key=${x} class=${edge(x)} style=${{ left: `${x / 10}%` }}>${text}</span>`)}<b style=${{ left: `${at.nowX / 10}%` }} class=${edge(at.nowX)}>now</b></div>`);
 
 function Rows({ shown, at, fans, onSpan }) {
   const body = useRef(null);

@@ -3,7 +3,7 @@
 import { Component, h, render } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals-core";
-import { call } from "./data.js";
+import { call, head } from "./data.js";
 import htm from "htm";
 
 export const html = htm.bind(h);
@@ -45,6 +45,35 @@ export function usePolled(path, seconds) {
     const timer = setInterval(ask, seconds * 1000);
     return () => { isHere = false; clearInterval(timer); };
   }, [path, seconds]);
+  return shown;
+}
+
+const LINE_MS = 1_000, LINE_QUIET_MS = 5_000, PATIENT = 8; // between two looks; one that takes long is taken less often
+
+/** Jobs that wait, the next to start first, and what is foreseen of some. asked: () => {ids, limit}. null: not known yet. */
+export function useLine(asked) {
+  const [shown, setShown] = useState(null);
+  useEffect(() => {
+    const asking = new AbortController();
+    let seq = -1, askedMs = 0, tookMs = 0, isAsking = false, before = "";
+    const look = async () => {
+      const { ids, limit } = asked();
+      const path = `/api/v1/line?limit=${limit}${ids.map((id) => `&job=${encodeURIComponent(id)}`).join("")}`;
+      const isNew = head.value?.seq !== seq || path !== before, passedMs = performance.now() - askedMs;
+      if (isAsking || document.hidden || (askedMs && passedMs < (isNew ? Math.max(LINE_MS, PATIENT * tookMs) : LINE_QUIET_MS))) return;
+      isAsking = true;
+      [seq, askedMs, before] = [head.value?.seq, performance.now(), path];
+      try {
+        const answer = await call("GET", path, undefined, asking.signal);
+        setShown({ ...answer, place: new Map(answer.line) });
+      } catch { /* it is asked again; what was known stays */ }
+      tookMs = performance.now() - askedMs;
+      isAsking = false;
+    };
+    const timer = setInterval(look, 250);
+    look();
+    return () => { clearInterval(timer); asking.abort(); };
+  }, []);
   return shown;
 }
 
@@ -113,5 +142,8 @@ export const State = ({ state }) => html`<span class=${`state ${state.toLowerCas
 
 export const Empty = ({ children, command }) => html`<div class="empty"><p>${children}</p>${command && html`<p><code>${command}</code></p>`}</div>`;
 
+/** A bar of a share from 0 to 1. isHidden: it keeps its room, so that what stands beside each other is aligned. */
+export const Meter = ({ share, label, isHidden = false, level = "" }) => html`<span class=${`meter ${level}${isHidden ? " hidden" : ""}`} role="meter" aria-label=${label} aria-hidden=${isHidden} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(100 * (share ?? 0))} aria-valuetext=${`${Math.round(100 * (share ?? 0))} %`}><i style=${{ width: `${100 * (share ?? 0)}%` }}></i></span>`;
+
 /** A bar of how much is done, with its number beside it. */
-export const Progress = ({ share, text }) => html`<span class="progress"><meter min="0" max="1" value=${share ?? 0} aria-label="done"></meter> ${text}</span>`;
+export const Progress = ({ share, text }) => html`<span class="progress"><${Meter} share=${share} label="done" /> ${text}</span>`;

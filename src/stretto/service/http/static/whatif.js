@@ -2,7 +2,7 @@
 
 import { html, useInSight, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
 import { call, head, jobs, nodes } from "./data.js";
-import { colour, duration, plural } from "./format.js";
+import { colour, duration, moment, plural } from "./format.js";
 
 const ROW = 44;
 const SOON_S = 5; // differences below this are none: futures are drawn
@@ -116,7 +116,7 @@ function Difference({ before, after, words = ["shorter", "longer"] }) {
 
 /** The middle of some futures, and below it where most of them lie. from: what is 0. */
 function Span({ span, from, before = "" }) {
-  if (middle(span) === null) return html`<span class="quiet">beyond what was looked at</span>`;
+  if (middle(span) === null) return html`<span class="quiet">later</span>`;
   const isWide = span.low !== null && span.low !== span.high;
   return html`${before}${duration(span.middle - from)}${isWide && html`<small class="quiet">${duration(span.low - from)} to ${span.high === null ? "later" : duration(span.high - from)}</small>`}`;
 }
@@ -125,18 +125,21 @@ function Answer({ answer, isOld }) {
   const { present, changed, now } = answer;
   const after = new Map((changed?.jobs ?? []).map((job) => [job.id, job]));
   const both = present.jobs.filter((job) => after.has(job.id));
-  const waits = (side) => mean(side.filter((job) => !job.runs && middle(job.start) !== null).map((job) => Math.max(job.start.middle - now, 0)));
-  const then = both.map((job) => after.get(job.id));
-  const before = changed ? both : present.jobs;
-  const wait = [waits(before), changed ? waits(then) : null];
+  // Means are of the same jobs on both sides: those of which both futures say when they start.
+  const starting = (changed ? both : present.jobs).filter((job) => !job.runs && middle(job.start) !== null && (!changed || middle(after.get(job.id).start) !== null));
+  const waits = (side) => mean(side.map((job) => Math.max(job.start.middle - now, 0)));
+  const wait = [waits(starting), changed ? waits(starting.map((job) => after.get(job.id))) : null];
+  const counted = present.counted_jobs;
+  const isPartial = [present, changed].some((side) => side && counted < side.open_jobs);
   const facts = [
-    ["Mean JCT of all jobs", (side) => html`<${Span} span=${side.mean_jct_s} from=${0} />`, [middle(present.mean_jct_s), middle(changed?.mean_jct_s)]],
+    ...(counted ? [[isPartial ? `Mean JCT of ${plural(counted, "job")} that end${counted === 1 ? "s" : ""} in all futures` : "Mean JCT of all jobs", (side) => html`<${Span} span=${side.mean_jct_s} from=${0} />`, [middle(present.mean_jct_s), middle(changed?.mean_jct_s)]]] : []),
     ...(wait[0] === null && wait[1] === null ? [] : [["Mean wait from now, of jobs that wait", (side) => duration(wait[side === present ? 0 : 1]), wait]]),
     ["All done in", (side) => html`<${Span} span=${side.last_end} from=${now} />`, [middle(present.last_end), middle(changed?.last_end)], ["sooner", "later"]],
   ];
   return html`<section class=${isOld ? "old" : ""} aria-labelledby="came"><h2 id="came">${changed ? "Now, and then" : "As things are"} ${isOld && html`<span class="quiet">the question has changed since: ask again</span>`}</h2>
-    <div class="scroll" tabindex="0" role="region" aria-label="in figures"><table class="sides"><thead><tr><td><span class="sr">figure</span></td><th scope="col">now: ${present.policy}</th>${changed && html`<th scope="col">then: ${changed.policy}</th><th scope="col">difference</th>`}</tr></thead>
-      <tbody>${facts.map(([name, shown, [one, other], words]) => html`<tr key=${name}><th scope="row">${name}</th><td>${shown(present)}</td>${changed && html`<td>${shown(changed)}</td><td><${Difference} before=${one} after=${other} words=${words} /></td>`}</tr>`)}</tbody></table></div>
+    ${[present, changed].filter((side) => side && side.until && side.jobs.some((job) => middle(job.end) === null)).map((side) => html`<p class="quiet about">Under ${side.policy} ${plural(side.draws, "future")} reached ${moment(side.until)}, in the seconds that a question may take. Jobs that end later have no end here.</p>`)}
+    ${present.jobs.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="in figures"><table class="sides"><thead><tr><td><span class="sr">figure</span></td><th scope="col">now: ${present.policy}</th>${changed && html`<th scope="col">then: ${changed.policy}</th><th scope="col">difference</th>`}</tr></thead>
+      <tbody>${facts.map(([name, shown, [one, other], words]) => html`<tr key=${name}><th scope="row">${name}</th><td>${shown(present)}</td>${changed && html`<td>${shown(changed)}</td><td><${Difference} before=${one} after=${other} words=${words} /></td>`}</tr>`)}</tbody></table></div>`}
     <h3>Jobs <span class="quiet">${plural(present.jobs.length, "job")}${changed && changed.jobs.length !== present.jobs.length ? `, ${changed.jobs.length.toLocaleString("en")} then` : ""}; of ${plural(present.draws, "future")}</span></h3>
     ${present.jobs.length ? html`<${Jobs} present=${present} after=${after} now=${now} isTwo=${Boolean(changed)} />` : html`<${Empty} command="stretto submit job.yaml">No job of yours is open.<//>`}
     ${Object.keys(answer.left_out).length > 0 && html`<p class="quiet">Left out: ${Object.entries(answer.left_out).slice(0, 20).map(([id, why]) => `job ${id} (${why})`).join(", ")}${Object.keys(answer.left_out).length > 20 ? " and others" : ""}.</p>`}
