@@ -44,7 +44,7 @@ const LEVELS = { "": "–", warn: "warns", hold: "holds its jobs" };
 function Budgets() {
   const [budgets, error] = usePolled("/api/v1/budgets", EVERY_S);
   return html`<section aria-labelledby="budgets"><h2 id="budgets">Budgets <code class="quiet">stretto budgets</code></h2>
-    ${error ? html`<${Empty}>${error}<//>` : !budgets ? html`<p class="quiet">Looking at budgets…</p>` : budgets.budgets.length ? html`<${BudgetRows} rows=${budgets.budgets} />` : html`<p class="quiet about">No budget has been set: <code>stretto budgets set NAME --user USER --gpu-hours 500 --hold 1</code></p>`}
+    ${error ? html`<${Empty}>${error}<//>` : !budgets ? html`<p class="quiet">Looking at budgets…</p>` : budgets.budgets.length ? html`<${BudgetRows} rows=${budgets.budgets} />` : html`<p class="quiet about">No budget has been set. <code>stretto budgets set NAME --user USER --gpu-hours 500 --hold 1</code></p>`}
   </section>`;
 }
 
