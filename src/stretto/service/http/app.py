@@ -47,7 +47,20 @@ if TYPE_CHECKING:
     from stretto.service.http.oidc.provider import Provider
 
 PARTS = (
-    *(forecast, timeline, jobs, job_schema, logs, sse, nodes, queues, decisions, reservations),
+    *(
+        forecast,
+        timeline,
+        line,
+        jobs,
+        training,
+        job_schema,
+        logs,
+        sse,
+        nodes,
+        queues,
+        decisions,
+        reservations,
+    ),
     *(
         priority_classes,
         lenders,
