@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -83,6 +83,17 @@ def test_the_first_row_is_the_table_and_each_other_one_has_one_assumption_change
     ]
 
 
+def test_a_setting_may_be_for_some_runs_alone() -> None:
+    specs = [replace(SPECS[0], policy=policy, settings={"sim.restart_s": "5"}) for policy in ("fifo", "sjf")]
+    of_fifo = Switch("x", {"policy.skip": "true"}, only="fifo")
+    assert [of_fifo.of(spec).settings.get("policy.skip") for spec in specs] == ["true", None]
+    assert of_fifo.how == "policy.skip=true where fifo"
+    for value, expected in (("5", "7"), ("6", None)):
+        switch = Switch("x", {"sim.resize_s": "7"}, having={"sim.restart_s": value})
+        assert switch.of(specs[0]).settings.get("sim.resize_s") == expected
+        assert switch.how == f"sim.resize_s=7 where sim.restart_s={value}"
+
+
 def test_values_are_means_over_made_traces_with_their_interval() -> None:
     rows = switched_runs(Recording(None), SPECS, [Switch("x", {"sim.restart_s": "0"})], as_they_are)
     assert [row.values[0].ours for row in rows] == [0.5, 2.5]
@@ -138,7 +149,12 @@ def test_a_series_that_was_run_is_read_as_it_was_written() -> None:
         "- Switched on 2026-01-02 by commit abc, at a scale of 0.5: this share of each workload, "
         "6 simulations, in 12 s." in lines
     )
-    assert lines[-1] == "- what follows"
+    assert lines[-2:] == ["- Some switch alone reproduces `a, missed`, `b, missed`.", "- what follows"]
+    fewer = Causes("two", Series(SERIES.figures, SERIES.switched[:2]), 6, 12.5, 1.0, "2026-01-02")
+    assert series_lines(fewer)[-2:] == [
+        "- Some switch alone reproduces `a, missed`.",
+        "- No switch alone reproduces `b, missed`.",
+    ]
 
 
 def test_a_table_without_a_series_is_refused() -> None:

@@ -170,6 +170,7 @@ class Switch:
     recipe: Mapping[str, str] = field(default_factory=dict)  # parameters of the trace's last recipe
     policy: str = ""  # another one in the place of the table's
     only: str = ""  # the settings are for runs of this policy alone
+    having: Mapping[str, str] = field(default_factory=dict)  # and for runs that have these
     cluster: str = ""  # likewise
 
     @property
@@ -178,8 +179,9 @@ class Switch:
         others = {"policy": self.policy, "cluster": self.cluster, "trace": self.made}
         named = [f"{what}={name}" for what, name in others.items() if name]
         changed = {**self.trace, **self.recipe, **self.settings}
-        of_policy = f" of {self.only}" if self.only else ""
-        return " ".join([*named, *(f"{key}={value}" for key, value in changed.items())]) + of_policy
+        words = " ".join([*named, *(f"{key}={value}" for key, value in changed.items())])
+        where = [self.only] * bool(self.only) + [f"{key}={value}" for key, value in self.having.items()]
+        return words + (f" where {' '.join(where)}" if where else "")
 
     def of(self, spec: RunSpec) -> RunSpec:
         """The run with this assumption changed."""
@@ -195,8 +197,13 @@ class Switch:
             trace=MARK.join((base, *recipes)),
             policy=self.policy or spec.policy,
             cluster=self.cluster or spec.cluster,
-            settings={**spec.settings, **(self.settings if self.only in ("", spec.policy) else {})},
+            settings={**spec.settings, **(self.settings if self._is_for(spec) else {})},
         )
+
+    def _is_for(self, spec: RunSpec) -> bool:
+        """Whether its settings are for this run."""
+        has = all(spec.settings.get(key) == value for key, value in self.having.items())
+        return has and self.only in ("", spec.policy)
 
 
 Measure = Callable[[Sequence[Result]], Sequence[Value]]

@@ -26,7 +26,7 @@ def series_lines(causes: Causes) -> list[str]:
         f"- Switched on {causes.made_on}{of_code}, {share(causes.scale)}{simulations}, in "
         f"{duration(causes.took_s)}."
     )
-    lines += [f"- {each}." for each in met_by(series)]
+    lines += _met_lines(series)
     return lines + [f"- {in_sentences(note)}" for note in series.notes]
 
 
@@ -51,6 +51,17 @@ def met_by(series: Series) -> list[str]:
             f"{name} is reproduced with {_listed(met)}" if met else f"{name}: no switch alone is enough"
         )
     return lines
+
+
+def _met_lines(series: Series) -> list[str]:
+    """Which figures come out by some switch alone, and which by none; the table itself says by which."""
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for column, figure in enumerate(series.figures):
+        if figure.paper is not None:
+            verdicts = [series.verdict(row, column) for row in series.switched[1:]]
+            names[Verdict.REPRODUCED in verdicts].append(f"`{figure.row}, {figure.metric}`")
+    begins = {True: "Some switch alone reproduces", False: "No switch alone reproduces"}
+    return [f"- {begins[is_met]} {', '.join(of)}." for is_met, of in names.items() if of]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -70,7 +70,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             not_whole="69,687 jobs ask for 2.5 to 7.5 times the clusters; a tenth of them is simulated",
         ),
         Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3, "40 s"),
-        Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 5, "2 min"),
+        Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 15, "6 min"),
         Experiment(
             "cornucopia-fig9",
             "Cornucopia, figure 9",
@@ -221,7 +221,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched_parts.figure10, 23
         ),
         Experiment(
-            "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 10, "5 min"
+            "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "15 min"
         ),
         Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16),
     )

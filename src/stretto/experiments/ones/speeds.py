@@ -74,9 +74,9 @@ def causes(request: Request) -> Series:
         tuple(rows),
         (
             "In the catalogue a smaller batch than the paper's fits on a GPU, and averaging gradients was "
-            "measured on other nodes. More than two workers gain next to nothing where both differ: the "
-            "whole batch fits, and averaging takes several times as long, as on slower links. The paper "
-            "prints neither, so the catalogue stays as it was measured",
+            "measured on other nodes. Where the whole batch fits, and averaging takes several times as long, "
+            "more than two workers gain next to nothing. The paper prints neither, so the catalogue stays as "
+            "it was measured",
         ),
     )
 

@@ -84,9 +84,12 @@ def modes(request: Request) -> Series:
         "of an untried type nothing is hoped: a job stays on its first": Untried.NEVER,
     }
     switches = (
-        *(Switch(words, {"estimate.untried": belief}) for words, belief in beliefs.items()),
-        Switch("a profile takes 120 s", {"sim.profile_s": "120"}),
-        *(replace(switch, only="") for switch in OF_SIA),
+        *(
+            Switch(words, {"estimate.untried": belief}, having={"estimate.mode": "no-prof"})
+            for words, belief in beliefs.items()
+        ),
+        Switch("a profile takes 120 s", {"sim.profile_s": "120"}, having={"estimate.mode": "bootstrap"}),
+        *(replace(switch, only="") for switch in OF_SIA[:1]),
         Switch("all of the paper's world, not the published simulator's", PAPERS_WORLD),
     )
     figures = (
@@ -115,8 +118,7 @@ def figure10(request: Request) -> Series:
     ]
     switches = (
         Switch("all of the paper's world, not the published simulator's", PAPERS_WORLD),
-        *(replace(switch, only="") for switch in OF_SIA[:3]),
-        Switch("the oracle's speeds", {"estimate.mode": "oracle"}),
+        *(replace(switch, only="") for switch in OF_SIA[:1]),
     )
     figures = (
         Figure("rounds of 30 s beside 60 s", "avg_jct_increase", 0.0, "at least"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.experiments.reproduction import Input, Request, Row, data_set
+from stretto.experiments.reproduction import Input, Request, Row, data_set, rows_over_seeds
 from stretto.experiments.spec import RunSpec
 from stretto.policies.registry import policy_names
 from stretto.sim import metrics
@@ -52,6 +52,7 @@ class Case:
     settings: Settings
     cluster: str = USUAL
     recipe: str = ""  # parameters of the recipe
+    seed: int = 0  # of a made workload
 
 
 # ── which simulations ─────────────────────────────────────────────────────────────────────────────
@@ -76,7 +77,7 @@ def spec_of(request: Request, case: Case) -> RunSpec:
     if case.policy in CHANGE_SIZES:
         words.append("elastic=yes")
     recipe = "unisched" + (":" + ",".join(words) if words else "")
-    base = case.workload if testbed else f"helios-{mix.lower()}:seed=0"
+    base = case.workload if testbed else f"helios-{mix.lower()}:seed={case.seed}"
     if family == "P":
         assert request.data is not None
         base = str(data_set(request.data, "chronus", f"trace_job_Philly_{mix}.csv.gz"))
@@ -140,6 +141,17 @@ def best_effort_jct_s(result: Result) -> float | None:
     mine = np.isinf(result.requests.deadline_s) & result.done
     jct_s = result.completed_s[mine] - result.requests.submitted_s[mine]
     return float(jct_s.mean()) if len(jct_s) else None
+
+
+def figures_over_seeds(name: str, results: Sequence[Result]) -> list[Row]:
+    """The rows of simulations of several made workloads, with the interval of their mean."""
+    missed = [miss_rate(result) for result in results]
+    took_s = [best_effort_jct_s(result) for result in results]
+    return [
+        *rows_over_seeds(name, "R_slo", None, [each for each in missed if each is not None]),
+        *rows_over_seeds(name, "best_effort_jct_s", None, [each for each in took_s if each is not None]),
+        Row(name, "policy_ms_max", None, max(float(result.decision_ms.max()) for result in results)),
+    ]
 
 
 def figures_of(name: str, result: Result) -> list[Row]:
