@@ -84,12 +84,11 @@ def test_the_wheel_simulates_and_serves_elsewhere(built: Path, tmp_path: Path, v
     run(found, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python, stretto = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "stretto"
     run(python, "-m", "pip", "install", "--quiet", f"{wheel}[serve]", cwd=tmp_path)
-    compared = run(
-        *(stretto, "compare", "--cluster", "sia-hetero-64", "--trace", "demo", "--policies", "sia,fifo"),
-        *("--no-bounds", "--json"),
+    simulated = run(
+        *(stretto, "simulate", "--cluster", "sia-hetero-64", "--trace", "demo", "--policy", "sia", "--json"),
         cwd=tmp_path,
     )
-    assert len(json.loads(compared)["policies"]) == 2
+    assert json.loads(simulated)["completed"] == json.loads(simulated)["jobs"] > 0
     script = (
         "import os, subprocess, sys, time\n"
         "from pathlib import Path\n"

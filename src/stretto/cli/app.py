@@ -11,6 +11,7 @@ import typer
 
 from stretto import __version__
 from stretto.cli import (
+    backup,
     bench,
     budgets,
     cluster,
@@ -80,6 +81,8 @@ app.command()(policies.policies)
 app.command()(demo.demo)
 app.command()(serve.serve)
 app.command()(kubernetes_operator.operator)
+app.command()(backup.backup)
+app.command()(backup.restore)
 app.command()(submit.submit)
 app.command()(submit.attach)
 app.command()(submit.job_schema)

@@ -1,0 +1,262 @@
+"""A backup of a service as one file, and a service restored from one.
+
+The file is a tar archive: the log as a SQLite database, whatever database it came from; the key of workers'
+tokens and the name on a shared cluster; and `backup.json`, which says what the archive holds, with digests.
+So a service also moves from SQLite to PostgreSQL and back. Checkpoints and logs of jobs are not in it.
+"""
+
+import hashlib
+import io
+import json
+import os
+import sqlite3
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy.exc import DBAPIError
+
+from stretto import __version__
+from stretto.model import InputError
+from stretto.service.eventlog import LogDamaged, Store, StoreError, open_store
+from stretto.service.eventlog.database import (
+    METADATA,
+    address_of,
+    engine_of,
+    line_of,
+    migrate,
+    newest_version,
+    stored_version,
+)
+
+DATABASE, MANIFEST = "stretto.db", "backup.json"
+BESIDE = ("key", "name", "admin-token")  # files of the state directory that a restored service needs
+FORM = 1  # of the archive
+AT_ONCE = 1_000  # rows; chosen: flat in memory
+MOST_BESIDE = 1 << 16  # bytes of such a file, far more than any has; chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an archive holds."""
+
+    form: int
+    version: str  # of Stretto, that wrote it
+    schema: str  # of the database
+    unix_s: float  # when it was made
+    events: int  # the number of the last event
+    digests: dict[str, str]  # SHA-256 by file
+
+
+def write_backup(state: Path, source: str, archive: Path) -> Manifest:
+    """Back a service up into a file, also while it runs; what was backed up.
+
+    source: of the log: a path or a URL; "": in the state directory. The log is read in one transaction, and
+    each event is checked. Raises InputError, StoreError; nothing is left behind then.
+    """
+    if archive.exists():
+        raise InputError(f"{archive}: is there already: expected a new file")
+    if not source and not (state / DATABASE).is_file():
+        raise InputError(f"--state {state}: expected the state directory of a service: it has no {DATABASE}")
+    with _folder_beside(archive) as folder:
+        with open_store(source or state / DATABASE, upgrade=False, begun=True) as store:
+            _copy(store.engine, engine_of(address_of(folder / DATABASE)), store.name)
+        events = _checked(folder / DATABASE)
+        for name in BESIDE:
+            if (state / name).is_file():
+                _write_private(folder / name, (state / name).read_bytes()[:MOST_BESIDE])
+        if not (folder / "key").exists():
+            raise InputError(
+                f"--state {state}: expected the file `key` there: without it no worker is adopted"
+            )
+        names = [DATABASE, *(name for name in BESIDE if (folder / name).exists())]
+        digests = {name: _digest(folder / name) for name in names}
+        manifest = Manifest(FORM, __version__, newest_version(), round(time.time(), 3), events, digests)
+        _pack(folder, names, manifest, archive)
+    return manifest
+
+
+def restore_backup(archive: Path, state: Path, target: str) -> Manifest:
+    """Make the state directory of a service from a backup; what it holds.
+
+    target: where the log goes: a path or a URL of a database without one; "": into the state directory.
+    Raises InputError where something is there already, or the archive is not what was written.
+    """
+    if state.exists() and (not state.is_dir() or any(state.iterdir())):
+        raise InputError(f"--state {state}: expected a directory that is empty or not there yet")
+    with _folder_beside(state) as folder:
+        manifest = _unpack(archive, folder)
+        try:
+            _checked(folder / DATABASE)
+        except LogDamaged as damaged:
+            raise InputError(f"{archive}: {damaged}") from None
+        if target:
+            _fill(target, folder / DATABASE)
+            (folder / DATABASE).unlink()
+        if state.exists():
+            state.rmdir()
+        folder.rename(state)
+    return manifest
+
+
+@contextmanager
+def _folder_beside(path: Path) -> Iterator[Path]:
+    """A folder on the same file system that is for its owner alone, and gone afterwards unless moved."""
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+    except OSError as wrong:
+        raise InputError(f"{path}: cannot be written: {wrong.strerror}") from None
+    try:
+        yield folder
+    except OSError as wrong:
+        raise InputError(f"{path}: cannot be written: {wrong.strerror}") from None
+    finally:
+        if folder.exists():
+            for left in folder.iterdir():
+                left.unlink()
+            folder.rmdir()
+
+
+# ── the log, from one database to another ─────────────────────────────────────────────────────────────
+
+
+def _copy(source: Engine, target: Engine, name: str) -> None:
+    """All tables as they stand at one moment. Raises StoreError."""
+    isolated = (
+        source.execution_options(isolation_level="REPEATABLE READ") if _is_postgresql(source) else source
+    )
+    try:
+        with isolated.connect() as reading, reading.begin():
+            if (version := stored_version(reading)) != newest_version():
+                raise InputError(
+                    f"{name}: expected a schema of version {newest_version()}, got {version}: start this "
+                    "version on it once, or back it up with the version that wrote it"
+                )
+            with target.connect().execution_options(stretto_writes=True) as writing, writing.begin():
+                migrate(writing, str(target.url.database))
+                _copy_rows(reading, writing)
+    except DBAPIError as failed:
+        raise StoreError(f"{name}: {line_of(failed)}") from None
+    finally:
+        target.dispose()
+
+
+def _copy_rows(reading: Connection, writing: Connection) -> None:
+    for table in METADATA.sorted_tables:
+        ordered = select(table).order_by(*table.primary_key.columns)
+        with reading.execution_options(yield_per=AT_ONCE).execute(ordered) as rows:
+            for batch in rows.mappings().partitions(AT_ONCE):
+                writing.execute(insert(table), [dict(row) for row in batch])
+
+
+def _fill(target: str, database: Path) -> None:
+    """Put the log into a database that has none. Raises InputError where it has one."""
+    engine = engine_of(address_of(target))
+    name = str(engine.url.database) if not _is_postgresql(engine) else str(engine.url)
+    try:
+        with engine.connect() as connection:
+            is_there = stored_version(connection) is not None
+    except DBAPIError as failed:
+        raise StoreError(f"{name}: {line_of(failed)}") from None
+    if is_there:
+        raise InputError(f"{name}: has a log already: expected an empty database")
+    _copy(engine_of(address_of(database)), engine, str(database))
+
+
+def _is_postgresql(engine: Engine) -> bool:
+    return engine.dialect.name == "postgresql"
+
+
+def _checked(database: Path) -> int:
+    """The number of the last event, after each was held against its digest. Raises LogDamaged."""
+    with closing(sqlite3.connect(database)) as connection:  # one file, without the files of a write-ahead log
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    with open_store(database, begun=True) as store:
+        events = _last_verified(store)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return events
+
+
+def _last_verified(store: Store) -> int:
+    last = 0
+    for event in store.read(verify=True):
+        last = event.seq
+    return last
+
+
+# ── the archive ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pack(folder: Path, names: list[str], manifest: Manifest, archive: Path) -> None:
+    """The archive appears whole or not at all, and is for its owner alone: it holds a key."""
+    packed = folder / "archive"
+    _write_private(packed, b"")
+    with packed.open("wb") as file:
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            text = json.dumps(asdict(manifest), indent=2).encode()
+            entry = tarfile.TarInfo(MANIFEST)
+            entry.size, entry.mode = len(text), 0o600
+            tar.addfile(entry, io.BytesIO(text))
+            for name in names:
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = (folder / name).stat().st_size, 0o600
+                with (folder / name).open("rb") as content:
+                    tar.addfile(entry, content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.link(packed, archive)  # which fails where a file has come there meanwhile
+
+
+def _unpack(archive: Path, folder: Path) -> Manifest:
+    """Put the files of an archive into a folder, each held against its digest. Raises InputError."""
+    try:
+        with tarfile.open(archive, mode="r:") as tar:
+            manifest = _manifest_in(tar)
+            for name, digest in manifest.digests.items():
+                found = tar.extractfile(name)
+                if found is None or name not in (DATABASE, *BESIDE):
+                    raise InputError(f"{archive}: expected no {name!r} in a backup")
+                _write_private(folder / name, b"")
+                with (folder / name).open("wb") as file:
+                    while piece := found.read(1 << 20):
+                        file.write(piece)
+                if _digest(folder / name) != digest:
+                    raise InputError(f"{archive}: {name} is not what was written")
+    except (tarfile.TarError, KeyError, TypeError, ValueError, EOFError) as wrong:
+        raise InputError(f"{archive}: expected a backup of stretto: {wrong}") from None
+    except OSError as wrong:
+        raise InputError(f"{archive}: cannot be read: {wrong.strerror}") from None
+    return manifest
+
+
+def _manifest_in(tar: tarfile.TarFile) -> Manifest:
+    content = tar.extractfile(MANIFEST)
+    said: dict[str, Any] = json.loads(content.read() if content else b"")
+    manifest = Manifest(**said)
+    if manifest.form != FORM or manifest.schema > newest_version():
+        raise InputError(
+            f"{tar.name!s}: is of Stretto {manifest.version}: expected one that this version knows"
+        )
+    if DATABASE not in manifest.digests or "key" not in manifest.digests:
+        raise ValueError("it has no log, or no key")
+    return manifest
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _write_private(file: Path, content: bytes) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as opened, suppress(BrokenPipeError):
+        opened.write(content)

@@ -1,0 +1,168 @@
+"""A service is backed up while it runs, and another goes on from the file, whatever database either has."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from stretto.demo.own_service import until
+from stretto.model import InputError
+from stretto.service.backup import restore_backup, write_backup
+from stretto.service.eventlog import open_store
+
+from ..eventlog.servers import PostgreSQL
+from ..running import PROGRAM, Running
+
+pytestmark = [pytest.mark.processes, pytest.mark.sockets]
+
+OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "fifo")
+
+
+def backed_up_and_restored(tmp_path: Path, source: str, target: str) -> None:
+    """A job that ended, one that runs and one that waits are known to the service that is restored."""
+    archive, there = tmp_path / "backup.tar", tmp_path / "there"
+    before = Running(tmp_path / "here", *OPTIONS, store=source)
+    before.folder.mkdir()
+    try:
+        before.begin()
+        with before.client() as client:
+            done = client.submit("{name: done, run: 'true'}")["id"]
+            client.wait(done)
+            runs = client.submit("{name: runs, run: sleep 600, resources: {accelerators: 2}}")["id"]
+            until(lambda: client.describe(runs)["state"] == "RUNNING", what="it runs")
+            waits = client.submit("{name: waits, run: 'true'}")["id"]
+            told = command(
+                "backup", archive, "--state", before.state, *(("--store", source) if source else ())
+            )
+            assert "events, each as it was written" in told
+            late = client.submit("{name: late, run: 'true'}")["id"]
+    finally:
+        before.end()
+    told = command("restore", archive, "--state", there / "state", *(("--store", target) if target else ()))
+    assert "restored to" in told
+    after = Running(there, *OPTIONS, store=target)
+    try:
+        after.begin()
+        with after.client() as client:
+            listed = {job["name"]: job["id"] for job in client.jobs(ended=True)}
+            assert listed == {"done": done, "runs": runs, "waits": waits}
+            assert client.describe(done)["state"] == "COMPLETED"
+            # The machine of the restored service runs nothing of it: what ran begins again.
+            until(lambda: client.describe(runs)["state"] == "RUNNING", what="it begins again")
+            assert client.submit("{name: new, run: 'true'}")["id"] not in (late, done, runs, waits)
+        assert after.differences()[1] == 0
+    finally:
+        after.end()
+
+
+def command(*words: object) -> str:
+    done = subprocess.run(
+        [sys.executable, *PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_service_goes_on_from_a_backup_in_another_directory(tmp_path: Path) -> None:
+    backed_up_and_restored(tmp_path, "", "")
+
+
+@pytest.mark.postgres
+def test_a_service_moves_to_postgresql_by_a_backup(tmp_path: Path, server: PostgreSQL) -> None:
+    backed_up_and_restored(tmp_path, "", server.url)
+
+
+@pytest.mark.postgres
+def test_a_service_moves_from_postgresql_by_a_backup(tmp_path: Path, server: PostgreSQL) -> None:
+    backed_up_and_restored(tmp_path, server.url, "")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory with an empty log."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    open_store(folder / "stretto.db").engine.dispose()
+    (folder / "key").write_bytes(b"k" * 32)
+    return folder
+
+
+def test_a_backup_is_for_its_owner_alone_and_holds_no_more_than_is_needed(
+    state: Path, tmp_path: Path
+) -> None:
+    (state / "service.log").write_text("words")
+    archive = tmp_path / "backup.tar"
+    manifest = write_backup(state, "", archive)
+    assert (manifest.events, stat.S_IMODE(archive.stat().st_mode)) == (0, 0o600)
+    with tarfile.open(archive) as opened:
+        assert opened.getnames() == ["backup.json", "stretto.db", "key"]
+    restore_backup(archive, tmp_path / "again", "")
+    again = tmp_path / "again"
+    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in again.iterdir()} == {
+        "stretto.db": 0o600,
+        "key": 0o600,
+    }
+    assert stat.S_IMODE(again.stat().st_mode) == 0o700
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["again", "backup.tar", "state"]
+
+
+def test_what_cannot_be_backed_up_is_one_line_and_leaves_nothing(state: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "backup.tar"
+    with pytest.raises(InputError, match="expected the state directory of a service"):
+        write_backup(tmp_path / "none", "", archive)
+    (state / "key").unlink()
+    with pytest.raises(InputError, match="expected the file `key`"):
+        write_backup(state, "", archive)
+    archive.write_text("there")
+    with pytest.raises(InputError, match="is there already"):
+        write_backup(state, "", archive)
+    assert archive.read_text() == "there"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["backup.tar", "state"]
+
+
+def test_a_restore_overwrites_nothing_and_takes_nothing_else_than_a_backup(
+    state: Path, tmp_path: Path
+) -> None:
+    archive, target = tmp_path / "backup.tar", tmp_path / "there"
+    write_backup(state, "", archive)
+    with pytest.raises(InputError, match="expected a directory that is empty"):
+        restore_backup(archive, state, "")
+    with pytest.raises(InputError, match="has a log already"):
+        restore_backup(archive, target, str(state / "stretto.db"))
+    content = archive.read_bytes()
+    for damaged, said in (
+        (content.replace(b"k" * 32, b"x" * 32), "key is not what was written"),
+        (content[:2_000], "expected a backup of stretto"),
+        (b"words", "expected a backup of stretto"),
+        (b"", "expected a backup of stretto"),
+        (content.replace(b'"form": 1', b'"form": 9'), "expected one that this version knows"),
+    ):
+        archive.write_bytes(damaged)
+        with pytest.raises(InputError, match=said):
+            restore_backup(archive, target, "")
+    with pytest.raises(InputError, match="cannot be read"):
+        restore_backup(tmp_path / "none", target, "")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["backup.tar", "state"]
+
+
+def test_an_archive_cannot_write_elsewhere(state: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "backup.tar"
+    write_backup(state, "", archive)
+    with tarfile.open(archive) as opened:
+        content = opened.extractfile("backup.json")
+        assert content is not None
+        manifest = json.loads(content.read())
+    manifest["digests"]["../evil"] = "0"
+    with tarfile.open(archive, "w") as made:
+        for name in ("backup.json", "stretto.db", "key", "../evil"):
+            text = json.dumps(manifest).encode() if name == "backup.json" else os.urandom(8)
+            (tmp_path / "piece").write_bytes(text)
+            made.add(tmp_path / "piece", arcname=name)
+    with pytest.raises(InputError):
+        restore_backup(archive, tmp_path / "there", "")
+    assert not (tmp_path.parent / "evil").exists()
