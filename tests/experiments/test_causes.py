@@ -20,6 +20,7 @@ from stretto.experiments.causes import (
     value_of,
 )
 from stretto.experiments.causes_page import met_by, rows_of, series_lines
+from stretto.experiments.findings import FINDINGS
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Experiment, Made, Request, Verdict
 from stretto.experiments.spec import RunSpec
@@ -113,7 +114,6 @@ SERIES = Series(
         Switched("half", "policy.x=1", (Value(11.0), Value(6.0), Value(2.0))),
         Switched("wide", "", (Value(14.0, 5.0), Value(4.0), Value(None))),
     ),
-    ("what follows",),
 )
 
 
@@ -149,12 +149,18 @@ def test_a_series_that_was_run_is_read_as_it_was_written() -> None:
         "- Switched on 2026-01-02 by commit abc, at a scale of 0.5: this share of each workload, "
         "6 simulations, in 12 s." in lines
     )
-    assert lines[-2:] == ["- Some switch alone reproduces `a, missed`, `b, missed`.", "- what follows"]
+    assert lines[-1] == "- Some switch alone reproduces `a, missed`, `b, missed`."
     fewer = Causes("two", Series(SERIES.figures, SERIES.switched[:2]), 6, 12.5, 1.0, "2026-01-02")
     assert series_lines(fewer)[-2:] == [
         "- Some switch alone reproduces `a, missed`.",
         "- No switch alone reproduces `b, missed`.",
     ]
+
+
+def test_what_follows_stands_below_the_series_of_its_table() -> None:
+    assert FINDINGS.keys() <= {name for name, each in EXPERIMENTS.items() if each.causes}
+    causes = Causes("unisched-table3", SERIES, 6, 12.5, 1.0, "2026-01-02")
+    assert series_lines(causes)[-1] == f"- {FINDINGS['unisched-table3'][-1]}."
 
 
 def test_a_table_without_a_series_is_refused() -> None:

@@ -317,6 +317,7 @@ def _print(made: "Reproduction") -> None:
 
 def _print_causes(causes: "Causes", as_json: bool) -> None:
     from stretto.experiments.causes_page import met_by, rows_of
+    from stretto.experiments.findings import FINDINGS
     from stretto.experiments.published import experiment_of
 
     if as_json:
@@ -326,7 +327,7 @@ def _print_causes(causes: "Causes", as_json: bool) -> None:
     show_table(
         f"{causes.name}: {experiment_of(causes.name).paper}", header, list(rows_of(causes.series, False))
     )
-    for line in (*met_by(causes.series), *causes.series.notes):
+    for line in (*met_by(causes.series), *FINDINGS.get(causes.name, ())):
         say(line)
     say(f"{causes.took_s:.0f} s of a core")
 

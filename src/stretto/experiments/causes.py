@@ -64,7 +64,6 @@ class Series:
 
     figures: tuple[Figure, ...]
     switched: tuple[Switched, ...]
-    notes: tuple[str, ...] = ()  # what follows from it
 
     def verdict(self, row: Switched, column: int) -> Verdict:
         """Whether this row's figure would be called reproduced, by the rule of the tables."""
@@ -102,7 +101,6 @@ class Causes:
                 }
                 for row in self.series.switched
             ],
-            "notes": list(self.series.notes),
             "simulations": self.simulations,
             "took_s": self.took_s,
             "scale": self.scale,
@@ -125,7 +123,6 @@ class Causes:
                     )
                     for row in entries["switched"]
                 ),
-                notes=tuple(entries["notes"]),
             ),
             simulations=int(entries["simulations"]),
             took_s=float(entries["took_s"]),

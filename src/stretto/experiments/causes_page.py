@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from stretto.experiments.causes import Causes, Figure, Series, Switched
-from stretto.experiments.markdown import duration, in_sentences, number, share, table
+from stretto.experiments.findings import FINDINGS
+from stretto.experiments.markdown import duration, number, share, table
 from stretto.experiments.reproduction import Verdict
 
 SIGNS = {"": "", "at most": "≤ ", "at least": "≥ "}  # before a figure that is a limit
@@ -27,7 +28,7 @@ def series_lines(causes: Causes) -> list[str]:
         f"{duration(causes.took_s)}."
     )
     lines += _met_lines(series)
-    return lines + [f"- {in_sentences(note)}" for note in series.notes]
+    return lines + [f"- {finding}." for finding in FINDINGS.get(causes.name, ())]
 
 
 def rows_of(series: Series, marked: bool) -> Iterator[list[str]]:

@@ -56,11 +56,7 @@ def figure1(request: Request) -> Series:
         Figure(f"{CLUSTERS[0]} GPUs: interactive first", "avg_jct_over_mean_duration", INFLATED),
         Figure(f"{CLUSTERS[0]} GPUs: interactive first", "avg_jct_of_batch_jobs_over_srtf", INFLATED),
     )
-    notes = (
-        "the paper does not say over what the mean grows 7.2 times. Over the mean duration it does so here, "
-        "too, but with priorities and without: what it shows is the wait on a full cluster",
-    )
-    return Series(figures, tuple(switched_runs(request, specs, switches, measure)), notes)
+    return Series(figures, tuple(switched_runs(request, specs, switches, measure)))
 
 
 def _of(results: Sequence[Result], batch: np.ndarray) -> float:
@@ -107,14 +103,7 @@ def figure9(request: Request) -> Series:
         Figure(f"{gpus} GPUs: cornucopia, mislabelled {WRONG:.0%}", "interactive_avg_queue_s", 1.0, "at most")
         for gpus in CLUSTERS
     )
-    notes = (
-        "a batch job that calls itself interactive is demoted once it has run for long, and waits with the "
-        "batch jobs from then on. Its waits are most of the mean. The paper counts waits of interactive jobs "
-        "and does not say whether these are among them",
-        "on the smallest cluster more interactive jobs overlap than there are GPUs. So some wait, whatever "
-        "the labels",
-    )
-    return Series(figures, tuple(rows), notes)
+    return Series(figures, tuple(rows))
 
 
 def _all_waits_s(result: Result) -> FloatArray:
@@ -147,13 +136,7 @@ def table1(request: Request) -> Series:
         for name in jobs
         for metric, paper in zip(("sublinear_jobs", "sublinear_gpus"), SUBLINEAR[name][1:], strict=True)
     ]
-    notes = (
-        "the paper publishes neither its curves nor its rule. Ours were measured on up to 8 GPUs a node, so "
-        "that only jobs of several nodes lose there",
-        "the made jobs of Venus and Saturn have the published mean of GPUs, which many sizes can have. With "
-        "the sizes and models of Philly far fewer are sub-linear",
-    )
-    return Series(tuple(figures), tuple(rows), notes)
+    return Series(tuple(figures), tuple(rows))
 
 
 def _of_philly(jobs: Mapping[str, Sequence[Job]], curves: Curves) -> Switched:

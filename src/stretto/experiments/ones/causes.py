@@ -77,13 +77,7 @@ def figure15(request: Request) -> Series:
             *(Value(metrics.mean(runs[policy].execution_s)) for policy in ("optimus", "drl")),
         ]
 
-    notes = (
-        "ONES gains more here than in the paper, since its jobs hardly wait: an arrival has a GPU at once. "
-        "The paper has 87 s of waiting for it, which no reading explains",
-        "owners whose batches grow with their GPUs give ONES nothing to win: that is the table of "
-        "`ones-fig15-grown`",
-    )
-    return Series(figures, tuple(switched_runs(request, _specs(request, (64,), 3), switches, measure)), notes)
+    return Series(figures, tuple(switched_runs(request, _specs(request, (64,), 3), switches, measure)))
 
 
 def figure17(request: Request) -> Series:
@@ -169,13 +163,7 @@ def figure13(request: Request) -> Series:
         Figure("gradually, highest after it grew / before", "loss", 1.0, "at most"),
         Figure("at once, highest after it grew / before", "loss", 1.0, "at least"),
     )
-    notes = (
-        "with steps of two in the place of four, or a rate that grows with the root of the batch, no loss "
-        "rises here either",
-        "the loss of this small training is near 0 when batches grow, so any step upwards is large. One seed "
-        "makes most of the mean",
-    )
-    return Series(figures, tuple(rows), notes)
+    return Series(figures, tuple(rows))
 
 
 def _rises(growth: Growth, plan: str, seeds: range) -> Value:

@@ -72,12 +72,6 @@ def causes(request: Request) -> Series:
             Figure("fixed batch", "speed_on_4_over_2", None),
         ),
         tuple(rows),
-        (
-            "In the catalogue a smaller batch than the paper's fits on a GPU, and averaging gradients was "
-            "measured on other nodes. Where the whole batch fits, and averaging takes several times as long, "
-            "more than two workers gain next to nothing. The paper prints neither, so the catalogue stays as "
-            "it was measured",
-        ),
     )
 
 

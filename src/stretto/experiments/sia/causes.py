@@ -101,11 +101,7 @@ def modes(request: Request) -> Series:
         oracle, bootstrap, no_prof = _by(results, len(MODES))
         return [shorter(bootstrap, no_prof), longer(bootstrap, oracle)]
 
-    notes = (
-        "beliefs count in mode no-prof alone. The paper says only that a job without profiles adopts "
-        '"a profile-as-you-go approach". So the hopeful reading stays, and not the one whose figure fits',
-    )
-    return Series(figures, tuple(switched_runs(request, specs, switches, measure)), notes)
+    return Series(figures, tuple(switched_runs(request, specs, switches, measure)))
 
 
 def figure10(request: Request) -> Series:
@@ -129,10 +125,7 @@ def figure10(request: Request) -> Series:
         short, usual, long = _by(results, 3)
         return [longer(short, usual), longer(long, usual)]
 
-    notes = (
-        "rounds of 30 and of 60 s differ by less than their interval over the files, in either direction",
-    )
-    return Series(figures, tuple(switched_runs(request, specs, switches, measure)), notes)
+    return Series(figures, tuple(switched_runs(request, specs, switches, measure)))
 
 
 def figure4(request: Request) -> Series:
@@ -156,11 +149,7 @@ def figure4(request: Request) -> Series:
         sia, pollux, gavel = _by(results, len(POLICIES))
         return [_shorter_by_trace(sia, other) for other in (gavel, pollux)]
 
-    notes = (
-        "the paper's 30 jobs are held out, so the made ones have another load. Where more of them come at a "
-        "time, Gavel falls behind as far as in the paper",
-    )
-    return Series(figures, tuple(switched_runs(request, specs, switches, measure)), notes)
+    return Series(figures, tuple(switched_runs(request, specs, switches, measure)))
 
 
 def _by(results: Sequence[Result], ways: int) -> list[Sequence[Result]]:

@@ -36,7 +36,6 @@ from stretto.experiments.unisched.estimator import (
     speed_errors,
 )
 from stretto.experiments.unisched.measured import (
-    SAME_BATCH,
     Equation,
     constant_s,
     measured_errors,
@@ -107,15 +106,7 @@ def table3(request: Request) -> Series:
 
     rows = switched_runs(request, specs, TESTBED_SWITCHES, measure)
     rows.append(_best_possible(specs))
-    notes = (
-        "Table III calls its second column the mean completion time of jobs. Section IV-C defines it over "
-        "best-effort jobs, so both are shown",
-        "The last row is a bound: no schedule misses less on these samples, whatever it knows",
-        "What the sample asks for decides most: with one GPU a job UniSched misses about what the paper has. "
-        "Waiting for a profile comes next, then jobs that no whole leases fit. The paper prints neither the "
-        "GPU time of its sample nor its run times. So ours stays as it was drawn from Venus",
-    )
-    return Series(tuple(figures), tuple(rows), notes)
+    return Series(tuple(figures), tuple(rows))
 
 
 def _testbed(results: Sequence[Result]) -> list[Value]:
@@ -165,13 +156,7 @@ def figure7(request: Request) -> Series:
     ]
     figures = [Figure(f"a {count} GPUs", "mean_error", MOST_ERROR, "at most") for count in COUNTS[1:]]
     figures += [Figure(f"b BERT, {count} GPUs", "error", WORST_ERROR, "at most") for count in COUNTS[2:]]
-    notes = (
-        "equation 2 has the exchange of gradients grow with the number of GPUs. In a ring it hardly does. "
-        "That is why its error grows with the GPUs",
-        f"measured iterations are of {', '.join(SAME_BATCH)}, whose batch of a GPU stays the same. On which "
-        "GPUs and nodes they were measured is not documented",
-    )
-    return Series(tuple(figures), tuple(rows), notes)
+    return Series(tuple(figures), tuple(rows))
 
 
 def figure8(request: Request) -> Series:

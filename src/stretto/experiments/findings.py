@@ -1,0 +1,55 @@
+"""What follows from the series of switched assumptions, by table.
+
+Figures are the page's affair: these are readings of them, and say which assumption stays, and why.
+"""
+
+from collections.abc import Mapping, Sequence
+
+FINDINGS: Mapping[str, Sequence[str]] = {
+    "cornucopia-fig1": (
+        "The paper has equation 2 of a job's inflation, and does not say over what 7.2 is. Over the "
+        "mean run time the mean grows as much here, but with priorities and without",
+        "Where labels do not follow run times, priority costs about what the paper says: half of the "
+        "batch jobs call themselves interactive in that row. By the rule that gives the paper's "
+        "counts, interactive jobs are the shortest, which come first anyway",
+    ),
+    "cornucopia-table1": (
+        "The paper publishes neither its curves nor its rule. Ours were measured on up to 8 GPUs a "
+        "node, so only jobs of several nodes lose there",
+        "The made jobs of Venus and Saturn have the published mean of GPUs, which many sizes can "
+        "have. With the sizes and models of Philly far fewer are sub-linear",
+    ),
+    "cornucopia-fig9": (
+        "A batch job that calls itself interactive is demoted once it has run for long, and waits "
+        "with the batch jobs from then on. These waits are nearly all of the mean",
+        "On the smallest cluster more interactive jobs overlap than there are GPUs, so some wait "
+        "whatever the labels",
+    ),
+    "ones-fig2": (
+        "In the catalogue a smaller batch than the paper's fits on a GPU, and averaging gradients was "
+        "measured on other nodes",
+        "Where the whole batch fits, and averaging takes several times as long, more than two workers "
+        "gain next to nothing. The paper prints neither, so the catalogue stays",
+    ),
+    "ones-fig13": (
+        "With steps of two in the place of four, or a rate that grows with the root of the batch, no "
+        "loss rises here either",
+        "The loss of this small training is near 0 when batches grow, so any step upwards is large. "
+        "One seed makes most of the mean",
+    ),
+    "unisched-fig7": (
+        "Equation 2 has the exchange of gradients grow with the number of GPUs. In a ring it hardly "
+        "does. That is why its error grows with the GPUs",
+        "Measured iterations are of a3c, Transformer and gan, whose batch of a GPU stays the same. On "
+        "which GPUs and nodes they were measured is not documented",
+    ),
+    "unisched-table3": (
+        "Table III calls its second column the mean completion time of jobs. Section IV-C defines it "
+        "over best-effort jobs, so both are shown",
+        "The last row is a bound: no schedule misses less on these samples, whatever it knows",
+        "What the sample asks for decides most: with one GPU a job UniSched misses about what the "
+        "paper has. Waiting for a profile comes next, then jobs that no whole leases fit",
+        "The paper prints neither the GPU time of its sample nor its run times. So ours stays as it "
+        "was drawn from Venus",
+    ),
+}
