@@ -101,6 +101,69 @@ def test_a_training_of_thirty_days_leaves_a_megabyte_in_the_log() -> None:
     assert len(clerk.record.learned.metrics) >= 30 * 24 - 1  # none is lost
 
 
+def test_a_report_that_is_written_while_others_are_is_written_once() -> None:
+    scene = Scene()
+    under_way: list[tuple[Reported, asyncio.Future[int]]] = []
+    for name, mask in (("1", 3), ("2", 12)):
+        scene.submit(name, 2, elastic=(1, 4))
+        scene.give(**{f"_{name}": {"n0": mask}})
+    scene.reconcile()
+
+    class Slow(LogWriter):
+        """Folds an event only once it is on disk, which takes until the test says so."""
+
+        def __init__(self) -> None:
+            self.state, self.listeners = scene.state, []
+
+        def record(self, *events: Any) -> Any:
+            (event,) = events
+            under_way.append((event, asyncio.get_running_loop().create_future()))
+            return under_way[-1][1]
+
+        def finish(self) -> None:
+            for event, done in under_way:
+                scene.tell(event)
+                done.set_result(scene.state.seq)
+            under_way.clear()
+
+    class Now:
+        def now_s(self) -> float:
+            return scene.now_s
+
+    writer = Slow()
+    reports = ReportSampler(writer, Now())  # type: ignore[arg-type]
+
+    async def told(name: str, step: int) -> asyncio.Task[None]:
+        taking = asyncio.create_task(reports.take(scene.state.jobs[name], {"step": step}))
+        await asyncio.sleep(0)
+        return taking
+
+    async def train() -> None:
+        scene.now_s = 10_000.0
+        first = [await told(name, 1) for name in ("1", "2")]
+        writer.finish()
+        await asyncio.gather(*first)
+        scene.now_s = 10_010.0
+        for name in ("1", "2"):
+            await told(name, 2)  # which is held
+        assert not under_way
+        scene.now_s = 20_000.0
+        writing = asyncio.create_task(reports.run())
+        await asyncio.sleep(0)
+        assert [event.job for event, _ in under_way] == ["1"]
+        second = await told("2", 3)
+        assert [event.job for event, _ in under_way] == ["1", "2"]
+        under_way[0][1].set_result(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not writing.done(), "what is under way is left alone"
+        writing.cancel()
+        under_way[1][1].set_result(0)
+        await second
+
+    asyncio.run(train())
+
+
 def test_what_is_held_is_shown_and_is_written_when_its_workers_end() -> None:
     clerk = Clerk()
 

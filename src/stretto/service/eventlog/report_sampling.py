@@ -92,7 +92,7 @@ class ReportSampler:
                 record = self.log_writer.state.open_job(name)
                 if record is None:
                     self._held.pop(name, None)
-                elif is_due(record, now_s):
+                elif name in self._held and is_due(record, now_s):  # it may be under way by now
                     await self._write(record)
             await asyncio.sleep(CHECK_S)
 
