@@ -1,7 +1,7 @@
 """A backup of a service as one file, and a service restored from one.
 
-The file is a tar archive: the log as a SQLite database, whatever database it came from; the key of workers'
-tokens and the name on a shared cluster; and `backup.json`, which says what the archive holds, with digests.
+The file is a tar archive. It has the log as a SQLite database, whatever database that came from, the key of
+workers' tokens, and the name on a shared cluster. `backup.json` says what the archive holds, with digests.
 So a service also moves from SQLite to PostgreSQL and back. Checkpoints and logs of jobs are not in it.
 """
 
@@ -222,12 +222,12 @@ def _unpack(archive: Path, folder: Path) -> Manifest:
         with tarfile.open(archive, mode="r:") as tar:
             manifest = _manifest_in(tar)
             for name, digest in manifest.digests.items():
-                found = tar.extractfile(name)
-                if found is None or name not in (DATABASE, *BESIDE):
+                content = tar.extractfile(name)
+                if content is None or name not in (DATABASE, *BESIDE):
                     raise InputError(f"{archive}: expected no {name!r} in a backup")
                 _write_private(folder / name, b"")
                 with (folder / name).open("wb") as file:
-                    while piece := found.read(1 << 20):
+                    while piece := content.read(1 << 20):
                         file.write(piece)
                 if _digest(folder / name) != digest:
                     raise InputError(f"{archive}: {name} is not what was written")
@@ -240,8 +240,8 @@ def _unpack(archive: Path, folder: Path) -> Manifest:
 
 def _manifest_in(tar: tarfile.TarFile) -> Manifest:
     content = tar.extractfile(MANIFEST)
-    said: dict[str, Any] = json.loads(content.read() if content else b"")
-    manifest = Manifest(**said)
+    fields: dict[str, Any] = json.loads(content.read() if content else b"")
+    manifest = Manifest(**fields)
     if manifest.form != FORM or manifest.schema > newest_version():
         raise InputError(
             f"{tar.name!s}: is of Stretto {manifest.version}: expected one that this version knows"
