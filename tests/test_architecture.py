@@ -88,6 +88,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "structured_logs": set(),
     "log_loss": {"state", "eventlog", "reconcile"},
     "webhooks": {"state", "eventlog", "pool"},
+    "backup": {"eventlog"},
     "budgets": {"state", "eventlog"},
     "gpu_use": {"state", "eventlog"},
     "retention": {"state", "eventlog", "leadership", "reconcile"},
