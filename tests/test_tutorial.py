@@ -109,7 +109,7 @@ def test_the_jobs_of_the_page_are_compared_on_its_cluster(written: Path) -> None
 
 
 def test_the_script_also_trains_alone(written: Path) -> None:
-    script = (written / "train.py").read_text(encoding="utf-8").replace("epochs(300)", "epochs(2)")
+    script = (written / "train.py").read_text(encoding="utf-8").replace("epochs(3000)", "epochs(2)")
     (written / "train.py").write_text(script, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "train.py"], cwd=written, capture_output=True, text=True, timeout=120, check=False
