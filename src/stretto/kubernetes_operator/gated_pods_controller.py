@@ -148,8 +148,8 @@ class GateOperator(Follower):
         group = self.groups.get(key)
         if group is None:
             return
-        for job in list(group.jobs):
-            await self._look_after(key, group, job)
+        if any([await self._look_after(key, group, job) for job in list(group.jobs)]):
+            return  # its pods, and those that wait beside them, are one gang again once it has ended
         of_jobs = set().union(*group.jobs.values())
         waiting = [pod for pod in group.gated() if pod.metadata.uid not in of_jobs]
         if waiting and (pause_s := group.pause_s) > 0:
@@ -159,27 +159,33 @@ class GateOperator(Follower):
         elif not group.pods and not group.jobs:
             self._drop(key)
 
-    async def _look_after(self, key: Key, group: Group, job_id: str) -> None:
-        """Cancel a job whose pods are gone, and show what becomes of it; drop it once it has ended."""
+    async def _look_after(self, key: Key, group: Group, job_id: str) -> bool:
+        """Cancel a job whose pods are gone, and show what becomes of it; drop it once it has ended.
+
+        Whether it is cancelled and has not ended yet.
+        """
+        is_lost = False
         job = await self._described(group, job_id)
         if job is not None and job["ended_s"] is None:
             await self._mark_all(group, job_id)  # what was left over by a failure
-            if _is_lost(group, job_id):
+            is_lost = _is_lost(group, job_id)
+            if is_lost:
                 await self._cancel(job_id)
                 job = await self._described(group, job_id)
         pods = [group.pods[uid] for uid in group.jobs[job_id] if uid in group.pods]
         if job is not None and pods:
             await self._show_job(key, pods[0], job)
         if job is not None and job["ended_s"] is None:
-            return
+            return is_lost
         gated = [pod for pod in group.gated() if pod.metadata.labels.get(OF_JOB) == job_id]
         if gated and len(gated) == _size_of(gated[0]) and job is not None and job["state"] == "CANCELLED":
-            return  # somebody has cancelled it, and nothing of it is queued again
+            return False  # somebody has cancelled it, and nothing of it is queued again
         group.jobs.pop(job_id, None)
         self.of_job.pop(job_id, None)
         if gated:
             group.endings += 1
             group.ended_s = time.monotonic()
+        return False
 
     async def _admit(self, key: Key, group: Group, waiting: list[GatedPod]) -> None:
         """Submit gated pods that are of no job, where they make a gang; say why not where they do not."""
