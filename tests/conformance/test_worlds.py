@@ -8,8 +8,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 import pytest
+from tests.conformance.conftest import WORLDS
 from tests.conformance.table import Outcomes, table
-from tests.conformance.world import World
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -34,13 +34,6 @@ def names_of_tests(files: str = "test_*") -> Iterator[str]:
                 yield name
 
 
-def test_what_a_cluster_lacks_is_a_test_with_a_reason_and_little(cluster: World) -> None:
-    everything = set(names_of_tests())
-    assert set(cluster.lacks) <= everything
-    assert all(len(why.split()) >= 4 for why in cluster.lacks.values())
-    assert len(cluster.lacks) <= MOST_LACKING.get(cluster.name, len(everything) // 2)
-
-
 def lacks_of(cluster: str) -> Mapping[str, str]:
     """Tests that a cluster does not have, with reasons; no cluster is begun."""
     module = importlib.import_module(f"tests.conformance.worlds.{cluster}")
@@ -54,6 +47,14 @@ def lacks_of(cluster: str) -> Mapping[str, str]:
     assert field.default_factory is not MISSING
     lacking: Mapping[str, str] = field.default_factory()
     return lacking
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_what_a_cluster_lacks_is_a_test_with_a_reason_and_little(name: str) -> None:
+    everything, lacks = set(names_of_tests()), lacks_of(name)
+    assert set(lacks) <= everything
+    assert all(len(why.split()) >= 4 for why in lacks.values())
+    assert len(lacks) <= MOST_LACKING.get(name, len(everything) // 2)
 
 
 def test_the_page_of_kubernetes_says_what_the_suite_asks_of_each_cluster() -> None:

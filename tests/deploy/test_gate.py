@@ -71,7 +71,7 @@ class OneService:
     """Takes every job, and starts it at once."""
 
     def __init__(self) -> None:
-        self.url, self.verify = "http://127.0.0.1:9", True
+        self.addresses, self.verify = ["http://127.0.0.1:9"], True  # nobody tells what happens
         self.http = SimpleNamespace(headers={}, close=lambda: None)
         self.submitted: list[dict[str, Any]] = []
 

@@ -62,6 +62,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]
     try:
         for each in INSTALLED:
             assert put(cluster, each) == 201, each
+        for each in INSTALLED:
+            heeded(cluster, each)
         asyncio.run(asyncio.wait_for(ready(cluster), PATIENCE_S))
         yield cluster
     finally:
@@ -83,6 +85,13 @@ def put(cluster: KubernetesWorld, manifest: dict[str, Any]) -> int:
     if answer.status_code == 409:
         answer = cluster.plane.ask("PUT", f"{path}/{name}", manifest)
     return answer.status_code
+
+
+def heeded(cluster: KubernetesWorld, role: dict[str, Any], *, is_allowed: bool = True) -> None:
+    """Wait until the API server heeds all that a role allows; or nothing of it."""
+    if "rules" in role:
+        namespace = role["metadata"].get("namespace", "")
+        cluster.plane.until_may(ACCOUNT, role["rules"], namespace, is_allowed=is_allowed)
 
 
 async def until(backend: KubernetesBackend, what: str, condition: Any, patience_s: float) -> Any:
@@ -168,8 +177,14 @@ def test_a_worker_lives_with_the_rights_of_an_installation(world: KubernetesWorl
 
 @pytest.mark.parametrize(("kind", "index", "resource", "verb"), VERBS)
 def test_no_right_of_an_installation_is_more_than_it_needs(
-    world: KubernetesWorld, kind: str, index: int, resource: str, verb: str
+    world: KubernetesWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    index: int,
+    resource: str,
+    verb: str,
 ) -> None:
+    monkeypatch.setattr("stretto.backends.kubernetes.backend.FIRST_S", SHORT_S)
     (role,) = [each for each in INSTALLED if each["kind"] == kind]
     poorer = deepcopy(role)
     rule = poorer["rules"][index]
@@ -179,13 +194,16 @@ def test_no_right_of_an_installation_is_more_than_it_needs(
             each["verbs"] = [other for other in each["verbs"] if other != verb]
     poorer["rules"][index : index + 1] = [each for each in rules if each["verbs"]]
     number = 1 + VERBS.index((kind, index, resource, verb))
+    taken = {**rule, "resources": [resource], "verbs": [verb]}
     assert put(world, poorer) == 200
     try:
+        heeded(world, {**role, "rules": [taken]}, is_allowed=False)
         with pytest.raises(Missing) as missing:
             asyncio.run(life(world, number, SHORT_S))
         print(f"without {verb} of {resource}: {missing.value}")
     finally:
         assert put(world, role) == 200
+        heeded(world, role)
         clean(world)
 
 
@@ -200,6 +218,15 @@ def of_lenders(*verbs: str) -> dict[str, Any]:
     assert set(rule["verbs"]) == {"get", "patch"}
     rule["verbs"] = list(verbs)
     return dict(role)
+
+
+def give(cluster: KubernetesWorld, role: dict[str, Any], without: str = "") -> None:
+    """Have the API server heed a role. without: a verb on the first node that it does not have."""
+    assert put(cluster, role) == 200
+    heeded(cluster, role)
+    if without:
+        marks = {"apiGroups": [""], "resources": ["nodes"], "resourceNames": [FIRST_NODE], "verbs": [without]}
+        heeded(cluster, {**role, "rules": [marks]}, is_allowed=False)
 
 
 async def hand_over(cluster: KubernetesWorld, node: str) -> None:
@@ -222,7 +249,7 @@ def _role_back(world: KubernetesWorld) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_role_back")
 def test_the_rights_on_nodes_of_lenders_are_enough_for_these_and_no_others(world: KubernetesWorld) -> None:
-    assert put(world, of_lenders("get", "patch")) == 200
+    give(world, of_lenders("get", "patch"))
     asyncio.run(hand_over(world, FIRST_NODE))
     other = [*PRODUCTS][1]
     with pytest.raises(BackendUnreachable, match="forbidden"):
@@ -234,7 +261,7 @@ def test_the_rights_on_nodes_of_lenders_are_enough_for_these_and_no_others(world
 def test_no_right_on_nodes_of_lenders_is_more_than_it_needs(
     world: KubernetesWorld, left: str, missing: str
 ) -> None:
-    assert put(world, of_lenders(left)) == 200
+    give(world, of_lenders(left), without=missing)
     with pytest.raises(BackendUnreachable, match=f"cannot {missing} resource"):
         asyncio.run(hand_over(world, FIRST_NODE))
 

@@ -13,7 +13,9 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 import yaml
@@ -192,6 +194,30 @@ class ControlPlane:
         for kind, manifest in (("clusterroles", role), ("clusterrolebindings", binding)):
             answer = self.ask("POST", f"apis/{group}/v1/{kind}", manifest)
             assert answer.status_code in (201, 409), answer.text
+
+    def may(self, user: str, verb: str, resource: str, group: str, namespace: str, name: str) -> bool:
+        """Whether somebody may do something now. resource: with its part behind a /, as roles have it."""
+        plural, _, part = resource.partition("/")
+        asked = {"verb": verb, "group": group, "resource": plural, "subresource": part}
+        asked |= {"namespace": namespace, "name": name}
+        review = {"spec": {"user": user, "resourceAttributes": asked}}
+        answer = self.ask("POST", "apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        assert answer.status_code == 201, answer.text
+        return bool(answer.json()["status"]["allowed"])
+
+    def until_may(
+        self, user: str, rules: Sequence[Mapping[str, Any]], namespace: str = "", *, is_allowed: bool = True
+    ) -> None:
+        """Wait until all of these rules hold, or nothing of them: an API server heeds roles only soon."""
+        until_s = time.monotonic() + READY_S
+        for rule in rules:
+            names = rule.get("resourceNames", [""])
+            for group, resource, verb, name in product(
+                rule["apiGroups"], rule["resources"], rule["verbs"], names
+            ):
+                while self.may(user, verb, resource, group, namespace, name) != is_allowed:
+                    assert time.monotonic() < until_s, f"{user}: {verb} {resource}: expected {is_allowed}"
+                    time.sleep(0.02)
 
     def share(self, folder: Path, claim: str, namespace: str = "default") -> None:
         """Make a claim whose volume is a folder of this machine, which every node sees; it is bound then."""
