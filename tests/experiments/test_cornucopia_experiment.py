@@ -134,8 +134,11 @@ def test_tiresias_stands_there_with_its_best_bounds_and_with_those_of_the_publis
 
 
 def test_on_helios_the_jobs_are_made_and_their_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cornucopia, "LEAST_JOBS", 60)
+    monkeypatch.setattr(cornucopia, "LEAST_JOBS", 900)
     monkeypatch.setattr(cornucopia, "SATURN_SHARE", 0.1)
+    # Each simulation draws all jobs of its trace and keeps a part, here some sixty.
+    for name in ("VENUS", "SATURN"):
+        monkeypatch.setattr(cornucopia, name, f"{getattr(cornucopia, name)},jobs=2000")
     for made, clusters in (
         (cornucopia.venus(MADE), cornucopia.VENUS_CLUSTERS),
         (cornucopia.saturn(MADE), CLUSTERS),

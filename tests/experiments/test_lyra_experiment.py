@@ -110,6 +110,7 @@ def test_all_forecasts_but_the_oracle_are_held_against_the_same_series() -> None
     assert remarks[0].startswith("the last 72 values")
 
 
+@pytest.mark.long
 def test_table_7_is_about_the_jobs_that_ran_on_loan_and_the_same_jobs_without_loans() -> None:
     values = ours(lending.table7(MADE))
     own, lent = (
@@ -122,7 +123,10 @@ def test_table_7_is_about_the_jobs_that_ran_on_loan_and_the_same_jobs_without_lo
     )
 
 
-def test_the_other_trace_is_calibrated_to_percentiles_and_has_rows_of_both_tables() -> None:
+def test_the_other_trace_is_calibrated_to_percentiles_and_has_rows_of_both_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "OF_BOTH_TABLES", (BASELINE, "9 loaning: lyra", "11 scaling: afs"))
     _, rows, remarks = tables.table5_percentiles(MADE)
     values = {(row.row, row.metric): row for row in rows}
     assert values[BASELINE, "p99_queue_s"].paper == 14_323
@@ -133,6 +137,7 @@ def test_the_other_trace_is_calibrated_to_percentiles_and_has_rows_of_both_table
     assert any("confirms anything" in remark for remark in remarks)
 
 
+@pytest.mark.long
 def test_loans_are_used_more_where_fungible_jobs_go_there_first_and_most_on_demand() -> None:
     rows = lending.figure9(MADE)[1]
     means = {

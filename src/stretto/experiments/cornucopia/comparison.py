@@ -16,6 +16,7 @@ from stretto.traces import Workload
 
 CLUSTERS = (320, 640, 960)  # GPUs in nodes of 8; section 5.1
 VENUS_CLUSTERS = (256, 320, 640)  # on Helios Venus
+VENUS, SATURN = "helios-mix2:seed=0", "helios-saturn:seed=0"  # made jobs of these clusters
 # Section 5.3: its profiling "incurs significant time overhead". How many GPUs: UniSched, section II-B.
 CHRONUS_PROFILES_ON = "16"
 # The paper does not state Tiresias' bounds. Of seven sets these have the least mean completion time on MIX1,
@@ -92,12 +93,12 @@ def figure6(request: Request) -> Made:
 
 def venus(request: Request) -> Made:
     """Figures 4 to 6 on Venus of Helios, of which no job list is public."""
-    return _on_helios(request, "helios-mix2:seed=0", VENUS_CLUSTERS, 1.0)
+    return _on_helios(request, VENUS, VENUS_CLUSTERS, 1.0)
 
 
 def saturn(request: Request) -> Made:
     """Figures 4 to 6 on Saturn of Helios, of which no job list is public."""
-    return _on_helios(request, "helios-saturn:seed=0", CLUSTERS, SATURN_SHARE)
+    return _on_helios(request, SATURN, CLUSTERS, SATURN_SHARE)
 
 
 def _on_helios(request: Request, made: str, clusters: Sequence[int], share: float) -> Made:
