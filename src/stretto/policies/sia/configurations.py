@@ -1,6 +1,7 @@
 """Sia's configuration set C (section 3.3): columns, the pools they take GPUs from, what a choice means."""
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from stretto.model import (
     Snapshot,
     Speeds,
     Why,
+    frozen,
+    ints,
     virtual_nodes,
 )
 
@@ -35,6 +38,13 @@ class Pools:
     kind: IntArray  # (pools,) GPU type
     block: IntArray  # (pools,) GPUs of a virtual node
     capacity: IntArray  # (pools,) GPUs on usable nodes
+
+    @cached_property
+    def largest_of_kind(self) -> IntArray:
+        """(types,) GPUs of the largest virtual node of each type."""
+        largest = np.zeros(int(self.kind.max()) + 1, dtype=np.int64)
+        np.maximum.at(largest, self.kind, self.block)
+        return largest
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Pools":
@@ -88,8 +98,14 @@ class ConfigurationSet:
         request, reserved, nodes = _requests(jobs, snapshot.cluster)
         insists = ~jobs.preemptible | (reserved >= 0)
         fixed = jobs.rigid | insists | ~_have_a_choice(jobs, offered)
-        # Columns by request only where some job needs them: they double the size of the ILP.
-        configuration, pool = _columns(offered, pools, with_requests=bool(fixed.any()))
+        # Either sort of column only where some job needs it: they make the ILP larger.
+        configuration, pool = _columns(
+            offered,
+            tuple(pools.kind.tolist()),
+            tuple(pools.block.tolist()),
+            with_configurations=not (fixed.any() and fixed.all()),
+            with_requests=bool(fixed.any()),
+        )
         kind, by_request = pools.kind[pool], configuration < 0
         types = len(snapshot.capacity)
         # Hybrid-parallel jobs span several GPUs with one replica (3.5); all others one.
@@ -115,14 +131,13 @@ class ConfigurationSet:
             replica=replica[:, kind],
         )
 
-    @property
+    @cached_property
     def acceptable(self) -> BoolArray:
         """(jobs, columns) the sort of column that a job may have, on a reserved type if it has one."""
         by_request = self.configuration < 0
         # A job within one node needs a virtual node as large; one on whole nodes takes the largest ones.
         blocks = self.pools.block[self.pool]
-        largest = blocks == np.array([self.pools.block[self.pools.kind == kind].max() for kind in self.kind])
-        fits_a_block = (self.gpus <= blocks) | largest
+        fits_a_block = (self.gpus <= blocks) | (blocks == self.pools.largest_of_kind[self.kind])
         sort = np.where(by_request, self.fixed[:, None] & fits_a_block, ~self.fixed[:, None])
         kept = (self.reserved < 0)[:, None] | (self.kind == self.reserved[:, None])
         return np.asarray(sort & kept)
@@ -262,21 +277,31 @@ def _fewest(replicas: IntArray, suits: BoolArray, kind: IntArray) -> IntArray:
     return np.where(fewest == none, 0, fewest)
 
 
-def _columns(offered: Configurations, pools: Pools, with_requests: bool) -> tuple[IntArray, IntArray]:
-    """(columns,) configuration and pool: every configuration in every pool that has room for it."""
+@lru_cache(maxsize=64)
+def _columns(
+    offered: Configurations,
+    kinds: tuple[int, ...],
+    blocks: tuple[int, ...],
+    with_configurations: bool,
+    with_requests: bool,
+) -> tuple[IntArray, IntArray]:
+    """(columns,) configuration and pool: every configuration in every pool that has room for it.
+
+    kinds, blocks: (pools,) GPU type and GPUs of a virtual node.
+    """
     configuration, pool = [], []
-    largest = {kind: int(pools.block[pools.kind == kind].max()) for kind in set(pools.kind.tolist())}
-    for index, (nodes, gpus, kind) in enumerate(
-        zip(offered.nodes.tolist(), offered.gpus.tolist(), offered.kind.tolist(), strict=True)
-    ):
+    largest = {kind: max(b for k, b in zip(kinds, blocks, strict=True) if k == kind) for kind in set(kinds)}
+    triples = zip(offered.nodes.tolist(), offered.gpus.tolist(), offered.kind.tolist(), strict=True)
+    for index, (nodes, gpus, kind) in enumerate(triples if with_configurations else ()):
         least = largest[kind] if nodes > 1 else gpus
-        for number in np.flatnonzero((pools.kind == kind) & (pools.block >= least)).tolist():
-            configuration.append(index)
-            pool.append(number)
+        for number, (of_kind, block) in enumerate(zip(kinds, blocks, strict=True)):
+            if of_kind == kind and block >= least:
+                configuration.append(index)
+                pool.append(number)
     if with_requests:
-        configuration += [-1] * len(pools.kind)
-        pool += range(len(pools.kind))
-    return np.array(configuration, dtype=np.int64), np.array(pool, dtype=np.int64)
+        configuration += [-1] * len(kinds)
+        pool += range(len(kinds))
+    return frozen(ints(configuration)), frozen(ints(pool))
 
 
 def _have_a_choice(jobs: JobTable, offered: Configurations) -> BoolArray:
