@@ -86,7 +86,8 @@ class ConfigurationSet:
     goodput: FloatArray  # (jobs, columns) as estimated, NaN where a job cannot run
     fixed: BoolArray  # (jobs,) rigid, not preemptible, reserved or without a choice: only what it asked for
     insists: BoolArray  # (jobs,) not preemptible or reserved: must be served once it is let in
-    request: IntArray  # (jobs,) GPUs asked for, reserved, or held by a job that may not be stopped
+    request: IntArray  # (jobs, types) GPUs asked for, reserved, or held by a job that may not be stopped
+    stand_ins: IntArray  # (types,) GPUs that take the place of one asked for (Lyra, section 2.1)
     reserved: IntArray  # (jobs,) type of the GPUs kept for a job, -1 none
     nodes: IntArray  # (jobs,) nodes on which these GPUs are kept, 0: whichever
     replica: IntArray  # (jobs, columns) GPUs of one replica there
@@ -97,7 +98,8 @@ class ConfigurationSet:
         jobs, pools, offered = snapshot.jobs, Pools.of(snapshot), speeds.configurations
         request, reserved, nodes = _requests(jobs, snapshot.cluster)
         insists = ~jobs.preemptible | (reserved >= 0)
-        fixed = jobs.rigid | insists | ~_have_a_choice(jobs, offered)
+        stand_ins = snapshot.cluster.stand_ins
+        fixed = jobs.rigid | insists | ~_have_a_choice(jobs, offered, stand_ins)
         # Either sort of column only where some job needs it: they make the ILP larger.
         configuration, pool = _columns(
             offered,
@@ -121,11 +123,17 @@ class ConfigurationSet:
             pool=pool,
             kind=kind,
             configuration=configuration,
-            gpus=np.where(by_request, request[:, None], offered.gpus[configuration]),
-            goodput=np.where(by_request, speeds.requested_per_s[:, kind], speeds.per_s[:, configuration]),
+            gpus=np.where(by_request, request[:, kind], offered.gpus[configuration]),
+            # Of GPUs that stand in for others so many more are as fast as so many times one.
+            goodput=np.where(
+                by_request,
+                speeds.requested_per_s[:, kind] * stand_ins[kind],
+                speeds.per_s[:, configuration],
+            ),
             fixed=fixed,
             insists=insists,
             request=request,
+            stand_ins=stand_ins,
             reserved=reserved,
             nodes=nodes,
             replica=replica[:, kind],
@@ -155,7 +163,9 @@ class ConfigurationSet:
         """(jobs, columns) the columns that mean what a job holds now; none where it waits."""
         configuration = self.configurations.columns_of(jobs.held_nodes, jobs.held_gpus, jobs.held_kind)
         same = (self.configuration == configuration[:, None]) & (configuration >= 0)[:, None]
-        asked = (self.kind == jobs.held_kind[:, None]) & (jobs.held_gpus == self.request)[:, None]
+        asked = (self.kind == jobs.held_kind[:, None]) & (
+            jobs.held_gpus[:, None] == self.request[:, self.kind]
+        )
         held = np.where(self.configuration < 0, asked & self.fixed[:, None], same & ~self.fixed[:, None])
         return np.asarray(held & (jobs.held_gpus > 0)[:, None])
 
@@ -186,7 +196,7 @@ class ConfigurationSet:
         whole = (self.goodput > 0) & (part == 0)
         largest = growth * (seen[:, self.kind] // self.replica).max(axis=1, initial=0)
         largest = np.minimum(largest, speeds.reach_gpus // self.replica.max(axis=1, initial=1))
-        elastic = (self.gpus >= jobs.fewest_gpus[:, self.kind]) & (self.gpus <= jobs.max_gpus[:, None])
+        elastic = _within_range(jobs, self.gpus, self.kind, self.stand_ins)
         least = _fewest(replicas, elastic & (part == 0), self.kind)
         is_known = (jobs.serves & seen.any(axis=1))[:, None]
         elastic &= (replicas <= np.maximum(largest[:, None], least)) | is_known
@@ -239,8 +249,8 @@ class ConfigurationSet:
         chosen = np.maximum(column, 0)
         rows = np.arange(len(column))
         by_configuration = served & (self.configuration[chosen] >= 0)
-        fewest = snapshot.jobs.fewest_gpus[:, self.kind]
-        enough = self.gpus >= np.where(self.fixed[:, None], self.request[:, None], fewest)
+        fewest = (snapshot.jobs.fewest_gpus * self.stand_ins)[:, self.kind]
+        enough = self.gpus >= np.where(self.fixed[:, None], self.request[:, self.kind], fewest)
         fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
         suits = fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]
         possible, kept = suits.any(axis=1), (suits & (self.goodput > 0)).any(axis=1)
@@ -304,19 +314,30 @@ def _columns(
     return frozen(ints(configuration)), frozen(ints(pool))
 
 
-def _have_a_choice(jobs: JobTable, offered: Configurations) -> BoolArray:
+def _within_range(jobs: JobTable, gpus: IntArray, kind: IntArray, stand_ins: IntArray) -> BoolArray:
+    """(jobs, columns) whether so many GPUs of a type are in a job's range."""
+    fewest, most = jobs.fewest_gpus * stand_ins, jobs.max_gpus[:, None] * stand_ins
+    return np.asarray((gpus >= fewest[:, kind]) & (gpus <= most[:, kind]))
+
+
+def _have_a_choice(jobs: JobTable, offered: Configurations, stand_ins: IntArray) -> BoolArray:
     """(jobs,) those of whose sizes some is a configuration: exactly three GPUs are none of section 3.3."""
-    sizes = (offered.gpus >= jobs.fewest_gpus[:, offered.kind]) & (offered.gpus <= jobs.max_gpus[:, None])
+    sizes = _within_range(jobs, offered.gpus, offered.kind, stand_ins)
     return np.asarray((sizes & jobs.allowed_kinds[:, offered.kind]).any(axis=1))
 
 
 def _requests(jobs: JobTable, cluster: Cluster) -> tuple[IntArray, IntArray, IntArray]:
-    """(jobs,) the GPUs that a job insists on where it does, and type (or -1) and nodes of a reservation."""
-    request, reserved, nodes = jobs.gpus.copy(), np.full(len(jobs), -1), np.zeros(len(jobs), dtype=np.int64)
+    """GPUs that a job insists on where it does, by type; type (or -1) and nodes of a reservation.
+
+    (jobs, types), (jobs,) and (jobs,).
+    """
+    request = jobs.gpus[:, None] * cluster.stand_ins
+    reserved, nodes = np.full(len(jobs), -1), np.zeros(len(jobs), dtype=np.int64)
     for row in range(len(jobs)):
         reservation = jobs[row].reserved
         if reservation is not None:
             nodes[row], request[row], name = reservation
             reserved[row] = cluster.type_index(name)
     # What may not be stopped keeps what it has, whatever it asked for.
-    return np.where(~jobs.preemptible & (jobs.held_gpus > 0), jobs.held_gpus, request), reserved, nodes
+    stays = ~jobs.preemptible & (jobs.held_gpus > 0)
+    return np.where(stays[:, None], jobs.held_gpus[:, None], request), reserved, nodes

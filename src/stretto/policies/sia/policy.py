@@ -164,7 +164,8 @@ class Sia(CheckedSettings, space="policy"):
         # A job that serves needs what keeps its service level; with less it does nothing.
         fewest = np.where(valid, configs.gpus, UNLIMITED_GPUS).min(axis=1, initial=UNLIMITED_GPUS)
         least_gpus = np.where(jobs.serves, fewest, least_gpus)
-        units = np.where(configs.fixed, configs.request, least_gpus)
+        asked = configs.request[rows, configs.kind[worst]]
+        units = np.where(configs.fixed, asked, least_gpus)
         with np.errstate(invalid="ignore"):
             normal = goodput / lowest[rows, worst][:, None] * units[:, None]
         # Equation 3 lowers every configuration but the present one.
