@@ -132,3 +132,23 @@ def test_estimated_durations_are_wrong_by_what_the_settings_say() -> None:
     assert ((wrong >= 75.0) & (wrong <= 125.0)).all()
     assert 8.0 < estimates(duration_error=0.1).std() < 12.0
     assert (estimates(duration_error=0.1) == estimates(duration_error=0.1)).all()
+
+
+def test_work_that_is_left_is_wrong_by_what_the_settings_say_and_liars_say_a_tenth() -> None:
+    jobs = a_workload(*((a_job(f"j{number:03}"), 100.0) for number in range(200)))
+    views = frozenset({View.REMAINING_WORK, View.ESTIMATED_DURATION})
+    told = Told({0.0: {"j000": {0: 1}}, 100.0: {}}, views=views)
+
+    def said(**errors: Any) -> tuple[FloatArray, FloatArray]:
+        world = world_of(jobs, Setup(a_cluster(1), told, SimSettings(**errors), seed=3))
+        assert world.wait()
+        table = world.observe().jobs
+        return table.remaining_work, table.estimates.remaining_s
+
+    assert (said()[0] == 100.0).all()
+    work, left_s = said(work_error=0.1)
+    assert 8.0 < work.std() < 12.0
+    assert (left_s == 100.0).all()
+    work, left_s = said(liars=0.2)
+    assert 20 < (work == 10.0).sum() < 60
+    assert (work == left_s).all()

@@ -58,6 +58,7 @@ class Physics:
         nothing = np.full((len(requests.cluster.types), 1), nan)
         self._unmeasured = MeasuredSpeeds(nothing, nothing)
         self._wrong_by = wrong_by(len(requests.jobs), settings, seed)
+        self._work_wrong_by = work_wrong_by(len(requests.jobs), settings, seed)
         self._found_tables = np.empty(len(requests.jobs), dtype=np.object_)
         self._has_table: BoolArray = np.zeros(len(requests.jobs), dtype=np.bool_)
         self._ends_s = np.full(len(requests.jobs), inf)
@@ -267,7 +268,10 @@ class Physics:
         return Durations(true.duration_s * self._wrong_by[rows], true.remaining_s * self._wrong_by[rows])
 
     def _remaining_work(self, rows: IntArray, now_s: float) -> FloatArray:
-        """Steps that are left: of the initial batch where jobs choose their own, else of the fixed one."""
+        """Steps that are left: of the initial batch where jobs choose their own, else of the fixed one.
+
+        With the errors that the settings ask for.
+        """
         left = self.recorded.left_now_s(rows, now_s)
         for position, row in enumerate(rows.tolist()):
             run = self.training.get(row)
@@ -278,7 +282,7 @@ class Physics:
                     gain = step_gain(run.truth, run.fixed_batch, run.epoch)
                     begun = run.truth.epoch_ends[run.epoch - 1] if run.epoch else 0.0
                     left[position] -= (done - begun) / gain
-        return left
+        return left * self._work_wrong_by[rows]
 
     def _alone(self, row: int, run: TrainingRun) -> tuple[float, float]:
         """(whole, remaining) seconds of a training job on what it asked for, on its fastest GPU type."""
@@ -323,14 +327,28 @@ def alone_s(truth: TrainingTruth, gpus: int, batch: int) -> tuple[float, ...]:
     return min((ends_s for ends_s in times if ends_s), key=lambda ends_s: ends_s[-1], default=())
 
 
+LIE = 0.1  # what a liar says over what is true; chosen
+LEAST_TOLD = 0.01  # over what is true; chosen
+
+
 def wrong_by(jobs: int, settings: SimSettings, seed: int) -> FloatArray:
     """(all jobs,) what estimated durations are multiplied by: 1 + ε, never below a hundredth.
 
     A share `wrong_durations` of the jobs has ε uniform in ±25 % (Lyra, table 9). On top of it ε is normal
-    with the standard deviation `duration_error` for all jobs (UniSched, figure 9d).
+    with the standard deviation `duration_error` for all jobs (UniSched, figure 9d). Of liars a tenth of that.
     """
     draw = np.random.default_rng([seed, 9])
     wrong = draw.random(jobs) < settings.wrong_durations
     error = np.where(wrong, draw.uniform(-0.25, 0.25, jobs), 0.0)
     error += draw.normal(0.0, 1.0, jobs) * settings.duration_error
-    return np.maximum(1.0 + error, 0.01)
+    return np.maximum(1.0 + error, LEAST_TOLD) * _lies(jobs, settings, seed)
+
+
+def work_wrong_by(jobs: int, settings: SimSettings, seed: int) -> FloatArray:
+    """(all jobs,) the same of work: ε is normal with the standard deviation `work_error`."""
+    error = np.random.default_rng([seed, 10]).normal(0.0, 1.0, jobs) * settings.work_error
+    return np.maximum(1.0 + error, LEAST_TOLD) * _lies(jobs, settings, seed)
+
+
+def _lies(jobs: int, settings: SimSettings, seed: int) -> FloatArray:
+    return np.where(np.random.default_rng([seed, 11]).random(jobs) < settings.liars, LIE, 1.0)

@@ -64,6 +64,10 @@ class SimSettings(CheckedSettings, space="sim"):
     duration_error: float = setting(0.0, at_least=0)
     # share of jobs whose estimated duration is off by up to 25 %; Lyra
     wrong_durations: float = setting(0.0, at_least=0)
+    # standard deviation of the work that is said to be left over what truly is, less 1
+    work_error: float = setting(0.0, at_least=0)
+    # share of jobs that are said to be a tenth as long as they are, in work and in time
+    liars: float = setting(0.0, at_least=0, at_most=1)
     checkpoints: bool = True  # a stopped recorded job keeps its progress, unless the job itself says
     # of a training job that starts again; None: as its model takes
     start_s: float | None = setting(None, at_least=0)
