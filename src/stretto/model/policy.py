@@ -161,8 +161,8 @@ class JobOutlook:
 class PromisesDeadlines(Protocol):
     """Of a policy: can say of a job whether its deadline will be kept, before anything is decided of it."""
 
-    def outlook(self, snapshot: Snapshot, job: JobId) -> JobOutlook:
-        """Of a job in the snapshot, whose memory is that of the last decision."""
+    def outlook(self, snapshot: Snapshot, speeds: Speeds, job: JobId) -> JobOutlook:
+        """Of a job in the snapshot, whose memory is that of the last decision; speeds as for `allocate`."""
 
 
 NO_TRAITS = PolicyTraits()  # of a policy that says nothing of itself

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from stretto.backends.protocol import Backend, Validates
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
-from stretto.model import InputError, PromisesDeadlines, Snapshot, Trigger
+from stretto.model import InputError, JobOutlook, PromisesDeadlines, Snapshot, Trigger
 from stretto.model.errors import KeyTaken
 from stretto.service import control_loop
 from stretto.service.autoscaling import WAITS, Autoscaler
@@ -332,7 +332,12 @@ class Service:
         )
         if record.job.id not in snapshot.jobs.ids:
             return None
-        outlook = await asyncio.to_thread(policy.outlook, snapshot, record.job.id)
+        estimator, columns = self.scheduling.scheduler.estimator, policy.configurations(snapshot.cluster)
+
+        def asked() -> JobOutlook:
+            return policy.outlook(snapshot, estimator.estimate(snapshot, columns), record.job.id)
+
+        outlook = await asyncio.to_thread(asked)
 
         def from_now(at_s: float) -> float | None:
             return round(at_s - now_s, 3) if isfinite(at_s) else None

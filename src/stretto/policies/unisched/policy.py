@@ -191,7 +191,7 @@ class UniSched(CheckedSettings, space="policy"):
         )
         return self._placed(snapshot, wanted, served, memory)
 
-    def outlook(self, snapshot: Snapshot, job: JobId) -> JobOutlook:
+    def outlook(self, snapshot: Snapshot, speeds: Speeds, job: JobId) -> JobOutlook:
         """What a plan made now would promise a job, where all that are still to be profiled had been.
 
         The latest end of a job whose deadline is in the plan is that deadline: what can wait is put off.
