@@ -31,7 +31,6 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "each job learns alone": ("stretto", {"estimate.share": "job"}),
     "speeds are known beforehand": ("stretto", {"estimate.mode": "oracle", "policy.growth": "64"}),
     "changes are charged over all that is left": ("stretto", {"policy.lifetime_s": "1e9"}),
-    "long jobs weigh more, policy.tail=0.25": ("stretto", {"policy.tail": "0.25"}),
     "sia, speeds are known beforehand": ("sia", {"estimate.mode": "oracle", "policy.growth": "64"}),
     "sia, evidence of the model": ("sia", {"estimate.share": "model"}),
 }

@@ -318,6 +318,7 @@ class JobColumns:
     gpus_per_worker = int_column()  # by which it grows and shrinks
     heterogeneous = bool_column()  # may hold GPUs of several types at once
     serves = bool_column(lambda job: job.purpose is Purpose.SERVING)  # answers requests within a latency
+    saves = bool_column(lambda job: job.checkpoints is not False)  # its progress, where it is stopped
     varies_by_type = bool_column(lambda job: bool(job.replica_gpus))  # a worker has more GPUs on some types
 
     def computed(self, column: Column[Array]) -> Array:

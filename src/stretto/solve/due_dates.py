@@ -1,8 +1,8 @@
 """Work with due dates on one machine: by how much can it all be put off, and what more could be taken on?
 
-On a machine that does one unit of work a second and may be interrupted at any time, everything can be done in
-time if, and only if, for each due date what is due by then is no more than the time until then (Horn, Naval
-Research Logistics Quarterly, 1974: everything is there already).
+A machine does one unit of work a second and may be interrupted at any time. Everything is there already.
+All of it can be in time exactly where, for each due date, no more is due by then than there is time. That is
+Horn's condition (Naval Research Logistics Quarterly, 1974).
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ def slack(due: FloatArray, work: FloatArray) -> FloatArray:
     least = np.minimum.accumulate(left[::-1])[::-1]
     # Rows of the same due date stand or fall together: each has the slack of the last of them.
     last = np.searchsorted(due[order], due[order], side="right") - 1
-    found = np.empty_like(least)
-    found[order] = least[last]
-    return found
+    by_row = np.empty_like(least)
+    by_row[order] = least[last]
+    return by_row
 
 
 def taken_on(due: Sequence[Sequence[tuple[float, float]]], kept: BoolArray, worth: FloatArray) -> list[int]:

@@ -1,19 +1,28 @@
 """Stretto's program on tiny clusters: who gets what, and when that changes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stretto.model import (
+    NO_CONSTRAINTS,
     NOTHING_OBSERVED,
     Adaptivity,
     Cluster,
+    Constraints,
+    Durations,
     Evidence,
+    FairShare,
     GpuType,
     Job,
     Kind,
+    LenderState,
+    Node,
+    NodeId,
+    Reward,
     Shares,
     TrainingLimits,
     Why,
@@ -52,6 +61,9 @@ def allocate(
     policy: Stretto | None = None,
     now_s: float = 10_000.0,
     progress: Mapping[str, Any] | None = None,
+    memory: Any = None,
+    lenders: tuple[LenderState, ...] = (),
+    constraints: Constraints = NO_CONSTRAINTS,
     **speeds: Any,
 ) -> Shares:
     types = len(cluster.types)
@@ -64,7 +76,10 @@ def allocate(
         known_progress=some_progress(len(jobs), **(progress or {})),
         known_evidence=shown,
         known_work=np.array(left or [1e5] * len(jobs)),
+        known_estimates=Durations(np.full(len(jobs), np.nan), np.full(len(jobs), np.nan)),
+        memory=memory,
     )
+    snapshot = replace(snapshot, lenders=lenders, constraints=constraints)
     believed = speeds_of(powers_and_whole_nodes(cluster), goodput, types=types, **speeds)
     return (policy or Stretto()).allocate(snapshot, believed)
 
@@ -96,13 +111,171 @@ def test_how_much_is_left_makes_no_difference_to_equal_relative_gains() -> None:
     assert shares.gpus.tolist() == [2, 2]
 
 
-def test_with_all_of_tail_the_job_that_needs_longest_gets_everything() -> None:
-    """The sum of T: what others lose is little beside what it gains."""
-    goodput = [[1.0, 1.5, 2.2]] * 3
-    jobs = [elastic("1"), elastic("2"), elastic("3")]
-    assert sorted(allocate(jobs, goodput, left=[1e4, 1e4, 1e6]).gpus.tolist()) == [1, 1, 2]
-    shares = allocate(jobs, goodput, left=[1e4, 1e4, 1e6], policy=Stretto(tail=1.0))
-    assert shares.gpus.tolist() == [0, 0, 4]
+# ── who is served first ─────────────────────────────────────────────────────────────────────────────────────
+
+RIGID: dict[str, Any] = {"adaptivity": Adaptivity.RIGID}
+ONE_GPU = a_cluster(1)
+
+
+def asked_for(jobs: int) -> dict[str, Any]:
+    return {"requested_per_s": np.ones((jobs, 1))}
+
+
+def test_where_not_all_can_be_served_the_one_that_ends_soonest_is() -> None:
+    """A wait of a usual length is much beside a short job, and little beside a long one."""
+    jobs = [a_job(name, at_s=9_999.0, **RIGID) for name in "123"]
+    shares = allocate(jobs, [[1.0]] * 3, ONE_GPU, left=[3e4, 1e3, 1e4], **asked_for(3))
+    assert shares.gpus.tolist() == [0, 1, 0]
+
+
+def test_who_is_nearly_done_is_not_stopped_for_a_shorter_one() -> None:
+    jobs = [a_job(name, at_s=9_999.0, **RIGID) for name in "12"]
+    held = {"1": grant(0, n0=1)}
+    for left_s, served in ((100.0, "1"), (5_000.0, "2")):
+        shares = allocate(
+            jobs,
+            [[1.0]] * 2,
+            ONE_GPU,
+            held,
+            left=[left_s, 90.0],
+            progress={"suspension_s": [60.0, 60.0]},
+            **asked_for(2),
+        )
+        assert [name for name, gpus in zip("12", shares.gpus, strict=True) if gpus] == [served]
+
+
+def test_who_would_lose_all_that_it_has_done_is_not_stopped() -> None:
+    held = {"1": grant(0, n0=1)}
+    for checkpoints, served in ((True, [0, 1]), (False, [1, 0])):
+        jobs = [
+            a_job("1", at_s=0.0, checkpoints=checkpoints, **RIGID),
+            a_job("2", at_s=9_999.0, checkpoints=checkpoints, **RIGID),
+        ]
+        shares = allocate(
+            jobs,
+            [[1.0]] * 2,
+            ONE_GPU,
+            held,
+            left=[30_000.0, 200.0],
+            progress={"executed_s": [900.0, 0.0]},
+            **asked_for(2),
+        )
+        assert shares.gpus.tolist() == served
+
+
+# ── deadlines ───────────────────────────────────────────────────────────────────────────────────────────────
+
+NOW_S = 10_000.0
+
+
+def due(name: str, *rewards: tuple[float, float], **rest: Any) -> Job:
+    """A rigid job of one GPU; rewards: (seconds from now on, value)."""
+    steps = tuple(Reward(NOW_S + left_s, value) for left_s, value in rewards)
+    return a_job(name, at_s=9_999.0, rewards=steps, **{**RIGID, **rest})
+
+
+def promised(shares: Shares) -> dict[str, float]:
+    """By job, in how many seconds it was promised to have ended."""
+    kept = shares.memory.promises
+    return {job: due_s - NOW_S for job, due_s in zip(kept.ids, kept.due_s, strict=True)}
+
+
+def test_a_deadline_that_cannot_wait_goes_before_a_shorter_job_and_one_that_can_does_not() -> None:
+    for left_s, served in ((1_200.0, [1, 0]), (100_000.0, [0, 1])):
+        jobs = [due("1", (left_s, 100.0)), a_job("2", at_s=9_999.0, **RIGID)]
+        shares = allocate(jobs, [[1.0]] * 2, ONE_GPU, left=[1_000.0, 800.0], **asked_for(2))
+        assert shares.gpus.tolist() == served
+
+
+def test_a_strict_deadline_outweighs_a_soft_one() -> None:
+    jobs = [due("1", (1_200.0, 20.0)), due("2", (1_200.0, 100.0))]
+    shares = allocate(jobs, [[1.0]] * 2, ONE_GPU, left=[1_000.0] * 2, **asked_for(2))
+    assert shares.gpus.tolist() == [0, 1]
+
+
+def test_a_deadline_that_is_lost_counts_no_more() -> None:
+    jobs = [due("1", (900.0, 100.0)), a_job("2", at_s=9_999.0, **RIGID)]
+    shares = allocate(jobs, [[1.0]] * 2, ONE_GPU, left=[1_000.0, 800.0], **asked_for(2))
+    assert shares.gpus.tolist() == [0, 1]
+    assert promised(shares) == {}
+
+
+def test_only_so_much_is_promised_as_the_share_of_the_cluster_can_do() -> None:
+    """Two of four GPUs do 2 x 1,200 s of work until then: two jobs of 1,000 s, with doubts of a tenth."""
+    jobs = [due(name, (1_200.0, 100.0)) for name in "1234"]
+    shares = allocate(
+        jobs,
+        [[1.0, 1.0, 1.0]] * 4,
+        left=[1_000.0] * 4,
+        policy=Stretto(promised_share=0.5),
+        **asked_for(4),
+    )
+    assert promised(shares) == {"1": 1_200.0, "2": 1_200.0}
+    assert shares.gpus.tolist() == [1, 1, 1, 1]
+
+
+def test_what_was_promised_is_kept_before_what_is_worth_more() -> None:
+    policy = Stretto(promised_share=0.5)
+    one: dict[str, Any] = {"left": [1_500.0], "policy": policy}
+    before = allocate([due("1", (2_400.0, 10.0))], [[1.0]], ONE_GPU, **one, **asked_for(1)).memory
+    jobs = [due("1", (2_400.0, 10.0)), due("2", (2_400.0, 100.0))]
+    both: dict[str, Any] = {"left": [1_500.0] * 2, "policy": policy, **asked_for(2)}
+    assert set(promised(allocate(jobs, [[1.0]] * 2, ONE_GPU, **both))) == {"2"}
+    assert set(promised(allocate(jobs, [[1.0]] * 2, ONE_GPU, memory=before, **both))) == {"1"}
+
+
+def test_a_soft_deadline_is_promised_for_the_step_that_has_room() -> None:
+    jobs = [due("1", (1_200.0, 100.0)), due("2", (1_200.0, 90.0), (2_400.0, 50.0))]
+    shares = allocate(
+        jobs,
+        [[1.0]] * 2,
+        ONE_GPU,
+        left=[1_000.0] * 2,
+        policy=Stretto(promised_share=1.0),
+        **asked_for(2),
+    )
+    assert promised(shares) == {"1": 1_200.0, "2": 2_400.0}
+
+
+# ── who has had more than its share, and what may be taken back ─────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("fairness", "served"), [(1.0, [0, 1]), (0.0, [1, 0])])
+def test_a_user_who_has_had_little_counts_more(fairness: float, served: list[int]) -> None:
+    fair = FairShare(usage_gpu_s={("default", "ann"): 9e5, ("default", "bob"): 1e5})
+    jobs = [a_job(name, at_s=9_999.0, user=user, **RIGID) for name, user in (("1", "ann"), ("2", "bob"))]
+    shares = allocate(
+        jobs,
+        [[1.0]] * 2,
+        ONE_GPU,
+        left=[1_000.0, 1_200.0],
+        policy=Stretto(fairness=fairness),
+        constraints=Constraints(fair_share=fair),
+        **asked_for(2),
+    )
+    assert shares.gpus.tolist() == served
+
+
+@pytest.mark.parametrize(
+    ("demand", "saves", "kind"),
+    [([0.0] * 9, False, 1), ([0.0, 1.0] * 5, False, 0), ([0.0, 1.0] * 5, True, 1)],
+)
+def test_nodes_that_are_often_taken_back_are_worth_less_to_who_loses_by_it(
+    demand: list[float], saves: bool, kind: int
+) -> None:
+    lent = Node(NodeId("B-0"), "B", 1, lender="inference")
+    cluster = Cluster("half lent", (A, B), (*TWO_TYPES.nodes[:1], lent))
+    lender = LenderState("inference", np.array([1]), 0.0, 300.0, np.array(demand), np.nan)
+    job = elastic("1", checkpoints=saves)
+    shares = allocate([job], FASTER_ON_B, cluster, left=[1e4], lenders=(lender,))
+    assert shares.kind.tolist() == [kind]
+
+
+def test_gpus_of_which_several_stand_in_for_one_are_counted_so() -> None:
+    third = GpuType("T", stand_ins=3)
+    cluster = cluster_of("stand-ins", (third, 1, 8))
+    shares = allocate([a_job("1", gpus=2, **RIGID)], [[1.0] * 4], cluster, **asked_for(1))
+    assert shares.gpus.tolist() == [6]
 
 
 # ── what a change costs ─────────────────────────────────────────────────────────────────────────────────────

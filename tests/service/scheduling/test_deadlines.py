@@ -69,7 +69,9 @@ def test_a_job_of_an_old_log_is_worth_what_it_was_when_it_came() -> None:
 def outlook(live: Deciding, job: str) -> JobOutlook:
     policy, scene = live.scheduler.policy, live.scene
     assert isinstance(policy, PromisesDeadlines)
-    return policy.outlook(live.observer.observe(scene.state, scene.now_s, DUE, scene.memory), JobId(job))
+    snapshot = live.observer.observe(scene.state, scene.now_s, DUE, scene.memory)
+    speeds = live.scheduler.estimator.estimate(snapshot, policy.configurations(snapshot.cluster))
+    return policy.outlook(snapshot, speeds, JobId(job))
 
 
 @pytest.mark.parametrize(
@@ -144,3 +146,41 @@ def test_of_a_job_with_a_goal_the_end_is_what_its_reports_foresee() -> None:
         live.scene.tell(happened.Reported("learns", {**told, **samples}))
     left_s = outlook(live, "learns").end_s - live.scene.now_s
     assert left_s == pytest.approx(30 * 60.0, rel=0.15)
+
+
+# ── what stretto promises ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "promise", "end_s"),
+    [
+        pytest.param(1_800.0, Promise.YES, 3_600.0, id="with its doubts there is time enough"),
+        pytest.param(3_500.0, Promise.NO, 3_880.0, id="there is not"),
+    ],
+)
+def test_under_stretto_a_newcomer_is_told_whether_its_deadline_can_be_kept(
+    takes_s: float, promise: Promise, end_s: float
+) -> None:
+    live = WithDeadlines("stretto", DEADLINE_WORTH)
+    live.submit("new", "", 1, deadline=HOUR, expected_time_s=takes_s)
+    told = outlook(live, "new")
+    assert (told.promise, told.deadline_s) == (promise, 3_600.0)
+    assert told.end_s == pytest.approx(end_s), "with a tenth for doubts, and half a minute for a start"
+    assert (told.suspension_s, told.is_measured) == (30.0, False)
+
+
+def test_under_stretto_what_was_promised_is_kept_and_no_more_is_promised_than_there_is_time_for() -> None:
+    live = WithDeadlines("stretto", DEADLINE_WORTH)
+    live.submit("first", "", 1, rewards=SOFT, expected_time_s=2_400.0)
+    live.decide()
+    live.submit("second", "", 1, deadline=HOUR, expected_time_s=1_800.0)
+    assert outlook(live, "first").promise is Promise.YES
+    assert outlook(live, "second").promise is Promise.AT_RISK, "alone it would be in time"
+    live.decide()
+    assert (live.gpus("first"), live.gpus("second")) == (1, 0)
+
+
+def test_under_stretto_a_job_without_a_deadline_is_promised_nothing() -> None:
+    live = WithDeadlines("stretto", DEADLINE_WORTH)
+    live.submit("best effort", "", 1, expected_time_s=2_400.0)
+    assert outlook(live, "best effort").promise is None

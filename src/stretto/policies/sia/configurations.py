@@ -166,8 +166,8 @@ class ConfigurationSet:
         asked = (self.kind == jobs.held_kind[:, None]) & (
             jobs.held_gpus[:, None] == self.request[:, self.kind]
         )
-        held = np.where(self.configuration < 0, asked & self.fixed[:, None], same & ~self.fixed[:, None])
-        return np.asarray(held & (jobs.held_gpus > 0)[:, None])
+        current = np.where(self.configuration < 0, asked & self.fixed[:, None], same & ~self.fixed[:, None])
+        return np.asarray(current & (jobs.held_gpus > 0)[:, None])
 
     def capacity(self, snapshot: Snapshot, stay: IntArray) -> IntArray:
         """(pools,) GPUs for this decision: usable ones, and those on other nodes that these rows stay on."""

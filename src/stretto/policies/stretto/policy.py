@@ -1,34 +1,46 @@
-"""Stretto's own policy: least product of remaining times, where every change must pay for itself."""
+"""Stretto's own policy: least product of remaining times, where every change must pay for itself.
+
+docs/decisions/0018-stretto.md says why, and what that is worth.
+"""
 
 from dataclasses import dataclass, replace
+from math import floor, isnan, nan
 from typing import ClassVar
 
 import numpy as np
 
 from stretto.model import (
+    ON_CHANGE,
     BoolArray,
     Cluster,
     Configurations,
     FloatArray,
+    JobId,
+    JobOutlook,
     PolicyTraits,
+    Promise,
     Shares,
     Snapshot,
     Speeds,
-    Trigger,
     Triggers,
     View,
+    floats,
     powers_and_whole_nodes,
 )
 from stretto.model.timing import span
 from stretto.policies.sia.configurations import ConfigurationSet
+from stretto.policies.stretto.costs import Costs
 from stretto.policies.stretto.lifetimes import Lifetimes
+from stretto.policies.stretto.promises import NONE_YET, Deadlines, Promises, deadlines_of
 from stretto.settings import CheckedSettings, setting
 from stretto.solve import MultipleChoiceKnapsack, assign
 
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
 USUAL_WEIGHT = 5.0  # lifetimes that have to be seen until they count half; chosen
-MOST_WORTH = 1e12  # numbers that can still be summed; chosen
-FIRST_SERVED = 100.0  # worth of serving an interactive session: above all else; chosen
+STRICT = 100.0  # usual reward of a strict deadline (docs/jobs.md)
+SELDOM = 10  # rounds, after which those who wait are worth a little more; chosen
+KEPT = 100.0  # worth of going on, of a job that saves nothing: above all but those sessions; chosen
+FIRST_SERVED = 10_000.0  # worth of serving an interactive session: above all else; chosen
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,8 @@ class Stretto(CheckedSettings, space="policy"):
 
     The remaining time T of a job on a configuration is the work that is left over its goodput there. The sum
     of log T is least where the relative gain of a further GPU is the same for all. That is a compromise: the
-    sum of T would serve the longest jobs first, the sum of 1/T the shortest. `tail` moves it to the former.
+    sum of T would serve the longest jobs first, the sum of 1/T the shortest. A wait adds a usual T, which is
+    much for a short job. A deadline that is possible still makes a job count as several.
 
     What a change costs is charged over the time for which a configuration lasts. That is learned from what
     became of earlier ones: a cluster on which much happens changes more reluctantly. A resize in place costs
@@ -47,7 +60,9 @@ class Stretto(CheckedSettings, space="policy"):
     """
 
     name: ClassVar[str] = "stretto"
-    views: ClassVar[frozenset[View]] = frozenset({View.GOODPUT_MODEL, View.PROGRESS, View.REMAINING_WORK})
+    views: ClassVar[frozenset[View]] = frozenset(
+        {View.GOODPUT_MODEL, View.PROGRESS, View.REMAINING_WORK, View.ESTIMATED_DURATION}
+    )
     placer: ClassVar[str] = "whole-nodes"
     traits: ClassVar[PolicyTraits] = PolicyTraits(
         paper="Stretto's own",
@@ -57,15 +72,22 @@ class Stretto(CheckedSettings, space="policy"):
         starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
     )
 
-    round_s: float = setting(60.0, above=0)  # at the latest; it decides when jobs or nodes come and go, too
+    # between decisions while more becomes known; it decides when jobs or nodes come and go, too
+    round_s: float = setting(60.0, above=0)
     # most GPUs of a job, as a multiple of the most on which its model was observed
     growth: int = setting(2, at_least=1)
-    # q: the sum of T^q is least; 0: the sum of log T
-    tail: float = setting(0.0, at_least=0, at_most=1)
-    # worth of being served at all, as the logarithm of a remaining time
-    serving: float = setting(1.0, above=0)
-    # seconds of waiting by which that grows by 1
-    patience_s: float = setting(3600.0, above=0)
+    # W: a job that is not served waits for so many usual remaining times
+    wait: float = setting(1.0, above=0)
+    # seconds of waiting by which the worth of being served grows by 1
+    patience_s: float = setting(36_000.0, above=0)
+    # worth of a deadline, for each unit of its reward
+    deadline: float = setting(0.03, at_least=0)
+    # of the cluster, up to which deadlines are promised
+    promised_share: float = setting(0.3, above=0, at_most=1)
+    # by how much it matters what a user has had; 0: not at all
+    fairness: float = setting(1.0, at_least=0)
+    # share of its length by which a job with a deadline may turn out to be longer
+    doubt: float = setting(0.1, at_least=0)
     # for which a configuration is believed to last before any has ended
     lifetime_s: float = setting(180.0, above=0)
     # after which an ended configuration counts half
@@ -75,10 +97,8 @@ class Stretto(CheckedSettings, space="policy"):
 
     @property
     def triggers(self) -> Triggers:
-        """Whenever jobs or nodes come or go, and at a period, since jobs learn how fast they are."""
-        return Triggers(
-            frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY, Trigger.ROUND}), self.round_s
-        )
+        """Whenever jobs or nodes come or go; a wake-up time is added where more will be known by then."""
+        return ON_CHANGE
 
     def configurations(self, cluster: Cluster) -> Configurations:
         """Powers of two within a node, then whole nodes: those of Sia, section 3.3."""
@@ -86,14 +106,15 @@ class Stretto(CheckedSettings, space="policy"):
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """One configuration, or none, for every job: that of least sum, at prices by GPU type."""
-        configs = ConfigurationSet.of(snapshot, speeds)
-        valid = configs.allowed(snapshot.jobs, speeds, speeds.observed_gpus, self.growth)
-        current = configs.held(snapshot.jobs)
-        before = snapshot.memory if isinstance(snapshot.memory, Lifetimes) else Lifetimes()
-        lifetimes = before.at(snapshot, self.half_life_s)
+        known = self._known(snapshot, speeds)
+        configs, valid, current = known.configs, known.valid, known.current
+        lifetimes = known.memory.lifetimes.at(snapshot, self.half_life_s)
         lasts_s = lifetimes.mean_s(self.lifetime_s, USUAL_WEIGHT)
-        remaining_s = self._remaining_s(snapshot, configs, valid, current, lasts_s)
-        worth = self._worth(snapshot, remaining_s, valid)
+        until_s = np.where(known.ends[:, None], np.minimum(lasts_s, known.alone_s), lasts_s)
+        remaining_s = known.costs.amortised_s(known.alone_s, until_s)
+        # What each configuration is worth; the program; what its solution means.
+        counts = self._counts(snapshot, known, lasts_s)
+        worth = self._worth(snapshot, remaining_s, known, counts)
         suits = valid.copy()
         forced, capacity = configs.forced(snapshot, current, valid, worth)
         with span("solve"):
@@ -104,52 +125,153 @@ class Stretto(CheckedSettings, space="policy"):
             chosen = assign(problem)
         lacks_room = configs.lacks_room(suits, forced, capacity)
         shares = configs.shares(snapshot, chosen.column, lacks_room, chosen.prices, chosen.gap)
-        return replace(shares, memory=lifetimes)
-
-    def _remaining_s(
-        self,
-        snapshot: Snapshot,
-        configs: ConfigurationSet,
-        valid: BoolArray,
-        current: BoolArray,
-        lasts_s: float,
-    ) -> FloatArray:
-        """(jobs, columns) T, longer by the share of a configuration's life that the change to it takes."""
-        jobs = snapshot.jobs
-        # Of a job of which it is not known how much is left, relative speeds count, as if it did not end.
-        is_known = jobs.remaining_work > 0
-        usual = np.median(jobs.remaining_work[is_known]) if is_known.any() else 1.0
-        left = np.where(is_known, jobs.remaining_work, usual)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            alone_s = np.where(valid, left[:, None] / configs.goodput, np.inf)
-        # A job that stays on its GPU type changes its size; every other change is a stop and a start.
-        moves_s = np.where(
-            np.isfinite(jobs.progress.suspension_s), jobs.progress.suspension_s, self.restart_s
+        return replace(
+            shares,
+            memory=Remembered(lifetimes, known.due.promises(snapshot.jobs.ids)),
+            wake_s=self._wake_s(snapshot, shares, known.due),
         )
-        resizes_s = np.where(np.isfinite(jobs.progress.resize_s), jobs.progress.resize_s, moves_s)
-        runs = current.any(axis=1, keepdims=True)
-        stays = runs & (configs.kind == jobs.held_kind[:, None])
-        change_s = np.where(current, 0.0, np.where(stays, resizes_s[:, None], moves_s[:, None]))
-        # It lasts until the next change, or until the job has ended.
-        until_s = np.where(is_known[:, None], np.minimum(lasts_s, alone_s), lasts_s)
-        with np.errstate(invalid="ignore"):
-            return np.where(valid, alone_s * (until_s + change_s) / until_s, np.inf)
 
-    def _worth(self, snapshot: Snapshot, remaining_s: FloatArray, valid: BoolArray) -> FloatArray:
-        """(jobs, columns) by how much the sum falls where a job is served so: 0 without GPUs."""
+    def outlook(self, snapshot: Snapshot, speeds: Speeds, job: JobId) -> JobOutlook:
+        """What a decision made now would promise a job."""
+        known = self._known(snapshot, speeds)
+        due, takes_s = known.due, known.takes_s
+        row, now_s = snapshot.jobs.ids.index(job), snapshot.now_s
+        first_s, end_s = float(snapshot.jobs.deadline_s[row]), now_s + float(takes_s[row].min(initial=np.inf))
+        promise, due_s = None, nan
+        if any(reward.deadline_s > now_s for reward in snapshot.jobs[row].rewards):
+            aims_s = float(due.due_s[row])
+            promise, due_s = Promise.NO if isnan(aims_s) else Promise.AT_RISK, first_s
+            if due.promised[row]:
+                promise = Promise.YES if aims_s == first_s else Promise.AT_RISK
+                due_s = end_s = aims_s
+        is_measured = bool(np.isfinite(snapshot.jobs.progress.suspension_s[row]))
+        return JobOutlook(promise, due_s, end_s, nan, float(known.costs.starts_s[row]), is_measured)
+
+    def _known(self, snapshot: Snapshot, speeds: Speeds) -> "Known":
+        """T of every job in every configuration, with what a change to it takes, and the deadlines."""
+        memory = snapshot.memory if isinstance(snapshot.memory, Remembered) else NOTHING_YET
+        configs = ConfigurationSet.of(snapshot, speeds)
+        valid = configs.allowed(snapshot.jobs, speeds, speeds.observed_gpus, self.growth)
+        current = configs.held(snapshot.jobs)
+        costs = Costs.of(snapshot, configs, current, self.restart_s)
+        alone_s, ends = self._alone_s(snapshot, configs, valid, speeds)
+        alone_s = costs.with_returns_s(alone_s, snapshot, configs)
+        takes_s = np.where(ends[:, None], alone_s * (1.0 + self.doubt) + costs.change_s, np.inf)
+        due = deadlines_of(
+            snapshot.jobs,
+            snapshot.now_s,
+            takes_s,
+            configs.gpus.astype(np.float64),
+            float(max(snapshot.capacity.sum(), 1)),
+            self.promised_share,
+            memory.promises,
+        )
+        return Known(memory, configs, valid, current, costs, alone_s, ends, takes_s, due)
+
+    def _wake_s(self, snapshot: Snapshot, shares: Shares, due: Deadlines) -> float | None:
+        """The next round while jobs learn how fast they are or deadlines come nearer; seldom for others."""
+        learns = np.array([evidence is not None for evidence in snapshot.jobs.evidence], dtype=np.bool_)
+        waits = (shares.gpus == 0) & (shares.why.code > 0)
+        if ((shares.gpus > 0) & learns).any() or (waits & np.isfinite(due.due_s)).any():
+            every_s = self.round_s
+        elif waits.any():
+            every_s = SELDOM * self.round_s
+        else:
+            return None
+        return (floor(snapshot.now_s / every_s) + 1) * every_s
+
+    def _alone_s(
+        self, snapshot: Snapshot, configs: ConfigurationSet, valid: BoolArray, speeds: Speeds
+    ) -> tuple[FloatArray, BoolArray]:
+        """(jobs, columns) T without changes, and (jobs,) whether it is known how much is left.
+
+        What the job itself counts, else the time that its owner states for what it asks for. Of a job of
+        which nothing is known relative speeds count, as if it did not end.
+        """
         jobs = snapshot.jobs
-        since_s = np.fmax(jobs.submitted_s, np.nan_to_num(jobs.progress.last_stop_s, nan=-np.inf))
-        waited_s = np.where(jobs.held_gpus > 0, 0.0, np.maximum(snapshot.now_s - since_s, 0.0))
-        serving = self.serving + waited_s / self.patience_s + FIRST_SERVED * jobs.interactive
-        # A job that is not served is believed to take e^serving times as long as where it is slowest.
+        asked_per_s = np.where(jobs.allowed_kinds, np.nan_to_num(speeds.requested_per_s), 0.0).max(axis=1)
+        stated = jobs.estimates.remaining_s * asked_per_s
+        left = np.where(jobs.remaining_work > 0, jobs.remaining_work, stated)
+        is_known = (left > 0) & np.isfinite(left)
+        usual = np.median(left[is_known]) if is_known.any() else 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            alone_s = np.where(is_known, left, usual)[:, None] / configs.goodput
+        return np.where(valid, alone_s, np.inf), is_known
+
+    def _counts(self, snapshot: Snapshot, known: "Known", lasts_s: float) -> FloatArray:
+        """(jobs, columns) as how many jobs one counts where it is served so.
+
+        What is decided now lasts for about `lasts_s`. A deadline with so much slack is lost with a chance of
+        e^(-slack / lasts) if the job waits. Configurations that are too slow for it count by as much less.
+        Of a job that serves, every request that comes while it waits is late.
+        """
+        jobs, due = snapshot.jobs, known.due
+        counts = np.repeat((jobs.weight * self._standing(snapshot))[:, None], known.valid.shape[1], axis=1)
+        counts[jobs.serves] += self.deadline * STRICT
+        rows = np.flatnonzero(np.isfinite(due.due_s))
+        if rows.size:
+            ends_s = known.alone_s[rows] + known.costs.change_s[rows]
+            late_s = np.maximum(ends_s - (due.due_s[rows] - snapshot.now_s)[:, None], 0.0)
+            urgent = due.reward[rows] * np.exp(-due.slack_s[rows] / lasts_s)
+            counts[rows] += self.deadline * urgent[:, None] * np.exp(-late_s / lasts_s)
+        return counts
+
+    def _standing(self, snapshot: Snapshot) -> FloatArray:
+        """(jobs,) 2^(1 - U/S): U is the part of all usage that a job's user has had, S its share."""
+        jobs, fair = snapshot.jobs, snapshot.constraints.fair_share
+        if not self.fairness or fair is None:
+            return np.ones(len(jobs))
+        accounts = jobs.requests.accounts[jobs.rows].tolist()
+        if not fair.matters_to(accounts):
+            return np.ones(len(jobs))
+        present = sorted(set(accounts))
+        used = floats([fair.usage_gpu_s.get(account, 0.0) for account in present])
+        shares = floats([fair.user_shares.get(user, 1.0) for _, user in present])
+        over = (used / used.sum()) / (shares / shares.sum()) if used.sum() > 0 else np.ones(len(present))
+        standing = dict(zip(present, 2.0 ** (self.fairness * np.clip(1.0 - over, -1.0, 1.0)), strict=True))
+        return floats([standing[account] for account in accounts])
+
+    def _worth(
+        self, snapshot: Snapshot, remaining_s: FloatArray, known: "Known", counts: FloatArray
+    ) -> FloatArray:
+        """(jobs, columns) by how much the sum falls where a job is served so: 0 without GPUs."""
+        jobs, valid, costs = snapshot.jobs, known.valid, known.costs
         served_s = np.where(valid, remaining_s, 1.0)
-        slowest_s = np.where(valid, remaining_s, 0.0).max(axis=1, initial=0.0, keepdims=True)
-        slowest_s = np.where(slowest_s > 0, slowest_s, 1.0)
-        log_gain = serving[:, None] + np.log(slowest_s / served_s)
-        if not self.tail:
-            return np.where(valid, log_gain, 0.0)
-        # T^q / q in units of the median job's T. A gain of T0 over T is T^q (e^(q log(T0/T)) - 1) / q.
-        unit_s = np.median(slowest_s)
-        with np.errstate(over="ignore"):
-            gain = (served_s / unit_s) ** self.tail * np.expm1(self.tail * log_gain) / self.tail
-        return np.where(valid, np.minimum(gain, MOST_WORTH), 0.0)
+        slowest_s = np.where(valid, remaining_s, 0.0).max(axis=1, initial=0.0)
+        is_known = slowest_s > 0
+        slowest_s = np.where(is_known, slowest_s, 1.0)
+        # A job that is not served waits for about a usual T; one that is stopped also has to start again.
+        usual_s = np.median(slowest_s[is_known]) if is_known.any() else 1.0
+        serving = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)[:, None] * counts
+        waited_s = np.maximum(snapshot.now_s - jobs.submitted_s - jobs.progress.executed_s, 0.0)
+        first = waited_s / self.patience_s + FIRST_SERVED * jobs.interactive
+        gain = serving + first[:, None] + np.log(slowest_s[:, None] / served_s)
+        # What a job has done and would lose is lost to all: it goes on, if need be on less.
+        gain += KEPT * costs.goes_on
+        return np.where(valid, gain, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remembered:
+    """What Stretto remembers of a decision."""
+
+    lifetimes: Lifetimes
+    promises: Promises
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of all jobs and configurations before anything is decided."""
+
+    memory: Remembered
+    configs: ConfigurationSet
+    valid: BoolArray  # (jobs, columns) that a job may have
+    current: BoolArray  # (jobs, columns) that it has
+    costs: Costs
+    alone_s: FloatArray  # (jobs, columns) T, with what lenders make of it, and without changes
+    ends: BoolArray  # (jobs,) it is known how much is left
+    takes_s: FloatArray  # (jobs, columns) until its end at the latest, infinite where nobody knows
+    due: Deadlines
+
+
+NOTHING_YET = Remembered(Lifetimes(), NONE_YET)

@@ -1,6 +1,6 @@
-"""What it costs that a GPU may be taken back by its owner: how often that happens, and what it takes.
+"""What it costs that a GPU is taken back by its owner: how often that happens, and what it takes.
 
-Nodes on loan go back when their owner needs them itself (Lyra, EuroSys 2023, section 4). Nobody says
+Nodes on loan go back when their owner needs them (Lyra, EuroSys 2023, section 4). It is not known
 beforehand which and when. How often is read off what each owner has needed so far.
 """
 
@@ -15,8 +15,8 @@ def returns_per_s(lenders: tuple[LenderState, ...], cluster: Cluster, busy: Bool
     """(types,) how often a node of a type is taken back, in the mean over its nodes; 0 of own nodes.
 
     busy: (nodes,) that hold jobs. Idle nodes go back first. So with b busy servers and A on loan, min(A, b)
-    stay busy: over all that is known of a lender, by how much that fell, over what it was, and time. The job
-    that is asked about is one of the b.
+    stay busy. The rate is by how much that fell, over the time that these servers were busy, over all that is
+    known of a lender. The job that is asked about is one of the b.
     """
     nodes = np.bincount(cluster.kind, minlength=len(cluster.types)).astype(np.float64)
     taken = np.zeros_like(nodes)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretto.model import Cluster, GpuType, LenderState, Node, NodeId
-from stretto.policies.common.reclaim_risk import returns_per_s, with_returns_s
+from stretto.policies.common.reclaim_costs import returns_per_s, with_returns_s
 
 OWN, LENT = GpuType("own"), GpuType("lent")
 NODES = [Node(NodeId(f"o{i}"), "own", 8) for i in range(2)] + [
