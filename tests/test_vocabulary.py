@@ -15,15 +15,15 @@ PACKAGE = ROOT / "src" / "stretto"
 
 # Words of the trade that need no definition here, and names of others' programs.
 PLAIN = """
-accounting api app arrival attaching autoscaling axes bench branching build built cdf
+accounting api app arrival async attaching autoscaling axes bench branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
 demand demo display dot draft entry env evict explain export file fill fit fixture fragment
 frame health hierarchy history homogeneous hosting html json knowledge kubeflow lending lightning main maker
 making markdown network object openapi option outcome parse patience pin play plugin
 printing protocol quantity ratio reading recipe registry remaining reproduce reproduction
-reserve resizing result runtime sampler scene serve setup sheet simulate skypilot spec status style
+resend reserve resizing result runtime sampler scene serve setup sheet simulate skypilot spec status style
 structured submit suggestion summary svg synthetic terminal timeline timing top transformers trouble
-unix watch window wording
+unix waiting watch window wording
 """
 # Private words for what the field has a name for.
 BANNED = """

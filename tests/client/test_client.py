@@ -21,7 +21,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 @pytest.fixture
 def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Client]]:
     """A client whose service is a function; it waits for nobody."""
-    monkeypatch.setattr("stretto.client.client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("stretto.client.waiting.time.sleep", lambda seconds: None)
     made: list[Client] = []
 
     def make(answer: Answer) -> Client:

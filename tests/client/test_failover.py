@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from stretto.client import Client, ServiceError
-from stretto.client.failover import STANDS_BY, Failover
+from stretto.client.failover import Failover
+from stretto.client.resend import STANDS_BY
 from stretto.model import InputError
 from stretto.service.http import standby
 
@@ -18,7 +19,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 def client_of(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> Client:
     """A client of two addresses, behind which is a function."""
-    monkeypatch.setattr("stretto.client.patience.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("stretto.client.waiting.time.sleep", lambda seconds: None)
     client = Client(f"{FIRST},{SECOND}", patience_s=5.0)
     transport = Failover(client.addresses, httpx.MockTransport(answer))
     client.http = httpx.Client(base_url=FIRST, transport=transport)

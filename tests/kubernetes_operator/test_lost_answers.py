@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from stretto.backends.protocol import BackendUnreachable
-from stretto.client import ServiceError
-from stretto.client.client import Refused
+from stretto.client import Refused, ServiceError
 from stretto.kubernetes_operator.controller import Operator
 from stretto.kubernetes_operator.elastic_job import FINALIZER, ElasticJob
 from stretto.model.errors import InputError, KeyTaken

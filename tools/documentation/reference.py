@@ -22,7 +22,12 @@ Table: TypeAlias = Sequence[Sequence[str]]
 MADE = "<!-- made from the code by `make docs` -->\n\n"
 PYTHON = {  # what programs import, by the page's headings
     "Simulating": ("stretto.notebook.simulate", "stretto.notebook.compare", "stretto.notebook.Run"),
-    "Client of a service": ("stretto.client.Client", "stretto.client.ServiceError", "stretto.client.Refused"),
+    "Client of a service": (
+        "stretto.client.Client",
+        "stretto.client.AsyncClient",
+        "stretto.client.ServiceError",
+        "stretto.client.Refused",
+    ),
     "Training script": (
         "stretto.sdk.entry_point.elastic",
         "stretto.sdk.job.ElasticJob",

@@ -41,17 +41,21 @@ class Outage:
 
     def sit_out(self, failure: StrettoError) -> None:
         """Pause before the next try; raises the failure once patience is over."""
+        time.sleep(self.pause_s(failure))
+
+    def pause_s(self, failure: StrettoError) -> float:
+        """How long to pause before the next try; raises the failure once patience is over."""
         now_s = time.monotonic()
         self.began_s = self.began_s if self.tries else now_s
         lasts_s = max(now_s - self.began_s, self.paused_s)
-        pause_s = min(SHORTEST_S * 2**self.tries, LONGEST_S)
+        pause_s: float = min(SHORTEST_S * 2**self.tries, LONGEST_S)
         if lasts_s + pause_s > self.patience_s:
             raise failure
         if lasts_s >= SILENT_S and not self.has_said:
             self.has_said = True
             self.say(f"{failure}; waiting for it, at most {self.patience_s:g} s ({VARIABLE})")
         self.tries, self.paused_s = self.tries + 1, self.paused_s + pause_s
-        time.sleep(pause_s)
+        return pause_s
 
     def end(self) -> None:
         """It was answered."""

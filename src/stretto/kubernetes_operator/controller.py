@@ -12,8 +12,7 @@ from typing import Any
 
 from stretto.backends.kubernetes.api import Api, Refusal
 from stretto.backends.kubernetes.informer import Informer, Key, key_of
-from stretto.client import Client, ServiceError
-from stretto.client.client import Refused
+from stretto.client import Client, Refused, ServiceError
 from stretto.jobfile.parts import MOST_GPUS
 from stretto.kubernetes_operator.elastic_job import (
     ELASTIC_JOBS,

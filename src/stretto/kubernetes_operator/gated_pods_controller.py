@@ -20,8 +20,7 @@ from stretto.backends.kubernetes.gated_pods import GATE, OF_JOB, PLACED_BY, PODS
 from stretto.backends.kubernetes.informer import Informer, Key
 from stretto.backends.kubernetes.objects import Node, Object
 from stretto.backends.kubernetes.pods import seconds
-from stretto.client import Client, ServiceError
-from stretto.client.client import Refused
+from stretto.client import Client, Refused, ServiceError
 from stretto.kubernetes_operator.events import Involved, write_event
 from stretto.kubernetes_operator.follower import Follower
 from stretto.kubernetes_operator.gated_gangs import PREFIX, Gang, Obstacle, gang_of, job_file_of
