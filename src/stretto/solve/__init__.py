@@ -6,7 +6,7 @@ the same answer.
 
 from stretto.solve.linear import LpSolution, NoSolution, maximise
 from stretto.solve.mckp import assign, assign_by_prices, assign_exactly
-from stretto.solve.program import Assignment, Limits, MultipleChoiceKnapsack
+from stretto.solve.program import Assignment, Limits, MultipleChoiceKnapsack, SparseKnapsack
 
 __all__ = [
     "Assignment",
@@ -14,6 +14,7 @@ __all__ = [
     "LpSolution",
     "MultipleChoiceKnapsack",
     "NoSolution",
+    "SparseKnapsack",
     "assign",
     "assign_by_prices",
     "assign_exactly",

@@ -30,34 +30,29 @@ class Branched:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Rows that are alike, and the cells of one of each class."""
+    """Rows that are alike, and the cells of one of each class, without "none"."""
 
     members: list[IntArray]  # (classes,) rows of each, ascending
     of_cell: IntArray  # (cells,) class
-    column: IntArray  # (cells,) never "none"
+    offset: IntArray  # (cells,) from the beginning of a row
+    cell: IntArray  # (cells,) of the first row of the class
     worth: FloatArray  # (cells,)
-    units: IntArray  # (cells,)
 
 
 def classes_of(program: Program) -> Classes:
     """The rows of a program by what they may pick, in the order in which each class first appears."""
     members: dict[bytes, list[int]] = {}
-    per_row = program.units.shape[0] > 1
-    for row in range(program.plain.shape[0]):
-        key = program.plain[row].tobytes()
-        if per_row:
-            key += np.where(program.plain[row] > 0, program.units[row], 0).tobytes()
+    for row, (start, end) in enumerate(zip(program.start.tolist(), program.end.tolist(), strict=True)):
+        key = program.plain[start:end].tobytes() + program.column[start:end].tobytes()
+        if not program.shares_units:
+            key += program.units[start:end].tobytes()
         members.setdefault(key, []).append(row)
     first = np.array([rows[0] for rows in members.values()], dtype=np.int64)
-    of_cell, column = np.nonzero(program.plain[first] > 0)
-    units = program.units[first[of_cell] if per_row else 0, column]
-    return Classes(
-        [np.array(rows) for rows in members.values()],
-        of_cell,
-        column,
-        program.plain[first[of_cell], column],
-        units,
-    )
+    sizes = (program.end - program.start)[first] - 1
+    of_cell = np.repeat(np.arange(first.size), sizes)
+    offset = np.arange(of_cell.size) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
+    cell = program.start[first][of_cell] + offset
+    return Classes([np.array(rows) for rows in members.values()], of_cell, offset, cell, program.plain[cell])
 
 
 def branched(
@@ -67,7 +62,7 @@ def branched(
 
     presolve: helps whole programs; on those reduced by their prices it took longer than it saved.
     """
-    if not classes.column.size:
+    if not classes.cell.size:
         return Branched(start, 0.0, 0, proven=True)
     # HiGHS compares with absolute tolerances, so values are brought near 1.
     scale = float(classes.worth.max())
@@ -96,14 +91,14 @@ def branched(
 
 def _loaded(program: Program, classes: Classes, scale: float) -> highspy.Highs:
     """HiGHS with one variable per cell, one row per class, one row per kind."""
-    cells = classes.column.size
+    cells = classes.cell.size
     counts = np.array([rows.size for rows in classes.members], dtype=np.float64)
     # Column by column: a cell counts once in the row of its class and takes its units in the row of its kind.
     index = np.empty(2 * cells, dtype=np.int32)
     index[0::2] = classes.of_cell
-    index[1::2] = counts.size + program.kind[classes.column]
+    index[1::2] = counts.size + program.kind[classes.cell]
     entry = np.ones(2 * cells)
-    entry[1::2] = classes.units
+    entry[1::2] = program.units[classes.cell]
     upper = np.concatenate((counts, program.capacity.astype(np.float64)))
     highs = quiet_highs()
     highs.passModel(
@@ -128,17 +123,19 @@ def _loaded(program: Program, classes: Classes, scale: float) -> highspy.Highs:
 
 def _counts(program: Program, classes: Classes, pick: IntArray) -> FloatArray:
     """How many rows of the class pick the column, for each cell."""
-    table = np.zeros((len(classes.members), program.worth.shape[1]))
+    offset = pick - program.start
+    counted = np.zeros((len(classes.members), int(classes.offset.max()) + 1))
     for number, rows in enumerate(classes.members):
-        np.add.at(table[number], pick[rows], 1.0)
-    return table[classes.of_cell, classes.column]
+        np.add.at(counted[number], offset[rows], 1.0)
+    counts: FloatArray = counted[classes.of_cell, classes.offset]
+    return counts
 
 
 def _picks(program: Program, classes: Classes, counts: IntArray) -> IntArray:
     """Give each class's columns to its rows, lowest column to lowest row."""
-    pick = np.zeros(program.worth.shape[0], dtype=np.int64)
+    pick = program.start.copy()
     for number, rows in enumerate(classes.members):
         cells = np.flatnonzero((classes.of_cell == number) & (counts > 0))
-        columns = np.repeat(classes.column[cells], counts[cells])
-        pick[rows[: columns.size]] = columns
+        offsets = np.repeat(classes.offset[cells], counts[cells])
+        pick[rows[: offsets.size]] += offsets
     return pick

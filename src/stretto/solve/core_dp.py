@@ -89,9 +89,10 @@ def improved(
 class _Core:
     """The open rows in the order of the search, and the options of each."""
 
-    groups: list[slice]  # (open rows,) its options
+    begin: list[int]  # (open rows,) where its options begin
+    end: list[int]  # (open rows,) and end
     row: IntArray  # (options,)
-    column: IntArray  # (options,)
+    cell: IntArray  # (options,)
     loss: FloatArray  # (options,)
     taken: IntArray  # (options, kinds) units
     most: IntArray  # (open rows, kinds) units by its largest option
@@ -116,29 +117,40 @@ def _open(program: Program, prices: FloatArray, near: Alternatives, pick: IntArr
     """
     # Options of every open row: its base, its nearest alternatives, and its pick where that is another.
     strays = np.flatnonzero(pick != near.base)
-    opened = np.unique(np.concatenate((near.row[:count], strays)))
-    row = np.concatenate((opened, near.row[:count], strays))
-    column = np.concatenate((near.base[opened], near.column[:count], pick[strays]))
-    reduced = program.worth[row, column] - _price(program, prices, row, column)
-    by_row = np.argsort(row, kind="stable")  # within a row: its base, then by loss
-    row, column, reduced = row[by_row], column[by_row], reduced[by_row]
+    opened = np.unique(np.concatenate((program.row[near.cell[:count]], strays)))
+    cell = np.concatenate((near.base[opened], near.cell[:count], pick[strays]))
+    cell = cell[np.argsort(program.row[cell], kind="stable")]  # within a row: its base, then by loss
+    row = program.row[cell]
+    reduced = program.worth[cell] - prices[program.kind[cell]] * program.units[cell]
 
     # What each option takes, and of each row the most, the least and what its pick takes.
     taken = np.zeros((row.size, prices.size), dtype=np.int64)
-    taken[np.arange(row.size), program.kind[column]] = _units(program, row, column)
+    taken[np.arange(row.size), program.kind[cell]] = program.units[cell]
     start = np.searchsorted(row, opened)
     usual = np.zeros((opened.size, prices.size), dtype=np.int64)
-    usual[np.arange(opened.size), program.kind[pick[opened]]] = program.units_of(pick)[opened]
+    usual[np.arange(opened.size), program.kind[pick[opened]]] = program.units[pick[opened]]
     most, least = usual, usual
     if opened.size:
         most, least = np.maximum.reduceat(taken, start), np.minimum.reduceat(taken, start)
     # The order of the search, and what the closed rows leave.
     order = np.argsort(-(most @ prices), kind="stable")
     sizes = np.diff(np.append(start, row.size))
-    groups = [slice(int(start[i]), int(start[i] + sizes[i])) for i in order]
+    begin, end = start[order], (start + sizes)[order]
     left = program.capacity - program.taken(pick) + usual.sum(axis=0)
     loss = np.repeat(reduced[start], sizes) - reduced
-    return _Core(groups, row, column, loss, taken, most[order], least[order], usual[order], left, prices)
+    return _Core(
+        begin.tolist(),
+        end.tolist(),
+        row,
+        cell,
+        loss,
+        taken,
+        most[order],
+        least[order],
+        usual[order],
+        left,
+        prices,
+    )
 
 
 def _search(core: _Core, ceiling: float, updates: int, width: int | None = None) -> _Best:
@@ -162,13 +174,13 @@ def _search(core: _Core, ceiling: float, updates: int, width: int | None = None)
     key, loss = np.zeros(1, dtype=np.int64), np.zeros(1)
     history: list[tuple[IntArray, int]] = []
     spent = 0
-    for i, group in enumerate(core.groups):
+    for i, (begin, end) in enumerate(zip(core.begin, core.end, strict=True)):
         states = key.size
-        spent += states * (group.stop - group.start)
+        spent += states * (end - begin)
         if spent > updates:
             return _Best(updates=spent, complete=False)
-        key = (step[group, None] + key).ravel()
-        loss = (core.loss[group, None] + loss).ravel()
+        key = (step[begin:end, None] + key).ravel()
+        loss = (core.loss[begin:end, None] + loss).ravel()
         # A field above its limit borrows from its guard bit, so one subtraction compares all kinds.
         within = (highs[i] - key) & ((key | guard) - lows[i]) & guard
         came = ((within == guard) & (loss <= ceiling)).nonzero()[0]
@@ -183,7 +195,7 @@ def _search(core: _Core, ceiling: float, updates: int, width: int | None = None)
         key, loss = key[came], loss[came]
     total = loss + (core.left - packing.unpack(key)) @ core.prices
     best = int(total.argmin())
-    return _Best(_walk_back(core.groups, history, best), float(total[best]), spent)
+    return _Best(_walk_back(core.begin, history, best), float(total[best]), spent)
 
 
 def _least_of_each(came: IntArray, key: IntArray, loss: FloatArray) -> IntArray:
@@ -202,13 +214,13 @@ def _least_of_each(came: IntArray, key: IntArray, loss: FloatArray) -> IntArray:
     return came[by_key[winners[once]]]
 
 
-def _walk_back(groups: list[slice], history: list[tuple[IntArray, int]], state: int) -> IntArray:
-    """Options (open rows,) that led to a state of the last row."""
-    options = np.empty(len(groups), dtype=np.int64)
-    for i in range(len(groups) - 1, -1, -1):
+def _walk_back(begin: list[int], history: list[tuple[IntArray, int]], state: int) -> IntArray:
+    """Options (open rows,) that led to a state of the last row. begin: where the options of each begin."""
+    options = np.empty(len(begin), dtype=np.int64)
+    for i in range(len(begin) - 1, -1, -1):
         came, states = history[i]
         option, state = divmod(int(came[state]), states)
-        options[i] = groups[i].start + option
+        options[i] = begin[i] + option
     return options
 
 
@@ -245,17 +257,7 @@ def _rest(units: IntArray) -> IntArray:
     return rest
 
 
-def _price(program: Program, prices: FloatArray, row: IntArray, column: IntArray) -> FloatArray:
-    cost: FloatArray = prices[program.kind[column]] * _units(program, row, column)
-    return cost
-
-
-def _units(program: Program, row: IntArray, column: IntArray) -> IntArray:
-    units: IntArray = program.units[row if program.units.shape[0] > 1 else 0, column]
-    return units
-
-
 def _with_options(pick: IntArray, core: _Core, options: IntArray) -> IntArray:
     changed = pick.copy()
-    changed[core.row[options]] = core.column[options]
+    changed[core.row[options]] = core.cell[options]
     return changed

@@ -32,7 +32,7 @@ HALF_WAY = 0.5  # chosen: 0.3 needs more evaluations, 0.7 more where rows are ma
 FIRST_STEPS = 3  # multiplicative steps before the master knows enough; chosen, 1 to 5 are about alike
 PRICE_BITS = 30  # prices keep so many bits: how a machine sums hardly reaches the choice then
 GOLDEN = 0.6180339887498949
-LARGE = 200_000  # cells; above it patterns are searched in single precision, half the memory to read
+LARGE = 200_000  # cells if all could be picked; above it patterns are searched in single precision
 MOST_KEPT = 60_000  # alternatives; chosen: beyond it one never mattered at 20,000 rows
 
 
@@ -53,7 +53,7 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
     first_steps = FIRST_STEPS if start is None else 1
     step, last_sign = np.ones(prices.size), np.zeros(prices.size)
     best, least = prices, np.inf
-    patterns = [np.zeros(program.worth.shape[0], dtype=np.int64)]  # as in the master: no row picks
+    patterns = [program.start]  # as in the master: no row picks
     # Each evaluation gives a bound, and a pattern that the master may mix in.
     for count in range(limits.price_steps):
         pattern, taken, surplus = choose(prices)
@@ -75,15 +75,15 @@ def search_prices(program: Program, limits: Limits, start: FloatArray | None = N
         if least - lower <= limits.price_gap * least:
             break
         prices = _rounded(best + HALF_WAY * (wanted - best))
-    return Priced(best, _bound_at(program, best), _mixed(patterns, *master.mixture()))
+    return Priced(best, _bound_at(program, best), _mixed(program, patterns, *master.mixture()))
 
 
 def _bound_at(program: Program, prices: FloatArray) -> float:
     reduced = program.worth - prices[program.kind] * program.units
-    return float(reduced.max(axis=1).sum() + prices @ program.capacity)
+    return float(reduced[program.best(reduced)].sum() + prices @ program.capacity)
 
 
-def _mixed(patterns: list[IntArray], shares: FloatArray, members: IntArray) -> IntArray:
+def _mixed(program: Program, patterns: list[IntArray], shares: FloatArray, members: IntArray) -> IntArray:
     """One pick per row, each pattern of the mixture followed by about its share of the rows.
 
     Rows that choose alike in every pattern stand together. Multiples of the golden ratio deal out the
@@ -93,7 +93,7 @@ def _mixed(patterns: list[IntArray], shares: FloatArray, members: IntArray) -> I
     chosen = np.stack([patterns[member] for member in members])
     pick: IntArray = chosen[int(shares.argmax())].copy()
     open_rows = np.flatnonzero((chosen != chosen[0]).any(axis=0))
-    open_rows = open_rows[np.lexsort(chosen[:, open_rows])]
+    open_rows = open_rows[np.lexsort(program.column[chosen[:, open_rows]])]
     turn = (np.arange(1, open_rows.size + 1) * GOLDEN) % 1.0 * shares.sum()
     member = np.minimum(np.searchsorted(np.cumsum(shares), turn, side="right"), shares.size - 1)
     pick[open_rows] = chosen[member, open_rows]
@@ -102,7 +102,7 @@ def _mixed(patterns: list[IntArray], shares: FloatArray, members: IntArray) -> I
 
 def _density(program: Program) -> FloatArray:
     """Worth per unit if all units went at one price: a first guess that needs no scale."""
-    most = float(program.worth.max(axis=1).sum())
+    most = program.total(program.best(program.worth))
     return np.full(program.capacity.size, most / max(int(program.capacity.sum()), 1))
 
 
@@ -113,27 +113,48 @@ def _rounded(prices: FloatArray) -> FloatArray:
 
 
 class _Chooser:
-    """What all rows together choose at given prices."""
+    """What all rows together choose at given prices.
+
+    Cells stand by their place within a row: the first cells of all rows, then the second ones, and so on.
+    Long rows come first, so that the rows that have a k-th cell are a beginning of all rows. Each place is
+    compared with the best before it for all of them at once.
+    """
 
     def __init__(self, program: Program) -> None:
-        self.precision = np.float32 if program.worth.size > LARGE else np.float64
-        self.worth: NDArray[np.floating] = program.worth.astype(self.precision)
-        self.units: NDArray[np.floating] = program.units.astype(self.precision)
-        self.kind = program.kind
-        self.kinds = program.capacity.size
-        rows, columns = program.worth.shape
-        self.row_start = np.arange(rows) * columns
-        self.unit_start = self.row_start if program.units.shape[0] > 1 else np.zeros(rows, dtype=np.int64)
+        self.program = program
+        precision = np.float32 if program.size > LARGE else np.float64
+        count = program.end - program.start
+        self.rows = np.argsort(-count, kind="stable")  # the longest first
+        lengths = count[self.rows]
+        # How many rows have a first cell, a second one, …
+        self.reach = np.searchsorted(-lengths, -np.arange(int(lengths.max(initial=0)))).tolist()
+        place = np.repeat(np.arange(len(self.reach)), self.reach)
+        row = np.concatenate([np.arange(some) for some in self.reach]) if self.reach else place
+        cells = program.start[self.rows[row]] + place
+        self.worth: NDArray[np.floating] = program.worth[cells].astype(precision)
+        self.units: NDArray[np.floating] = program.units[cells].astype(precision)
+        self.kind = program.kind[cells]
+        self.units_of_cell: NDArray[np.floating] = program.units.astype(precision)
 
     def __call__(self, prices: FloatArray) -> tuple[IntArray, FloatArray, float]:
         """The picks (rows,), the units they take of each kind (kinds,), and their worth less price."""
-        price_of_column: NDArray[np.floating] = prices[self.kind].astype(self.precision)
-        reduced = self.worth - price_of_column * self.units
-        pick = reduced.argmax(axis=1)
-        surplus = reduced.take(self.row_start + pick).sum(dtype=np.float64)
-        units = self.units.take(self.unit_start + pick)
-        taken: FloatArray = np.bincount(self.kind[pick], units, self.kinds).astype(np.float64)
-        return pick, taken, float(surplus)
+        program = self.program
+        reduced = self.worth - prices.astype(self.worth.dtype)[self.kind] * self.units
+        best = reduced[: program.rows].copy()
+        place = np.zeros(program.rows, dtype=np.int64)
+        begin = 0
+        for number, some in enumerate(self.reach):
+            here = reduced[begin : begin + some]
+            begin += some
+            if number:  # equals go to the first
+                np.copyto(place[:some], number, where=here > best[:some])
+                np.maximum(best[:some], here, out=best[:some])
+        surplus = np.empty_like(best)
+        surplus[self.rows] = best
+        pick = program.start.copy()
+        pick[self.rows] += place
+        taken = np.bincount(program.kind[pick], self.units_of_cell[pick], prices.size).astype(np.float64)
+        return pick, taken, float(surplus.sum(dtype=np.float64))
 
 
 class _Master:
@@ -197,42 +218,45 @@ class _Master:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Columns other than each row's own, by loss; equal losses by row, then column."""
+    """Cells other than each row's own, by loss; equal losses by row, then column."""
 
-    base: IntArray  # (rows,) what each row picks at the prices
-    row: IntArray  # (alternatives,)
-    column: IntArray  # (alternatives,)
+    base: IntArray  # (rows,) the cell that each row picks at the prices
+    cell: IntArray  # (alternatives,)
     loss: FloatArray  # (alternatives,) ascending
     beyond: float  # every alternative left out loses at least this; inf where none is
 
 
 def alternatives(program: Program, priced: Priced) -> Alternatives:
     """All alternatives to what the rows pick at these prices, or the nearest `MOST_KEPT`."""
-    rows, columns = program.worth.shape
     reduced = program.worth - priced.prices[program.kind] * program.units
-    base = reduced.argmax(axis=1)
-    each = np.arange(rows)
-    loss = reduced[each, base][:, None] - reduced
-    if program.units.shape[0] == 1:
+    base = program.best(reduced)
+    loss = reduced[base][program.row] - reduced
+    if program.shares_units:
         loss[_dominated(program)] = np.inf
-    loss[each, base] = np.inf
-    flat = loss.ravel()
+    loss[base] = np.inf
     beyond = np.inf
-    kept = np.flatnonzero(flat < np.inf)
+    kept = np.flatnonzero(loss < np.inf)
     if kept.size > MOST_KEPT:
-        near = np.argpartition(flat[kept], MOST_KEPT)
-        beyond = float(flat[kept[near[MOST_KEPT]]])
+        near = np.argpartition(loss[kept], MOST_KEPT)
+        beyond = float(loss[kept[near[MOST_KEPT]]])
         kept = kept[np.sort(near[:MOST_KEPT])]
-    kept = kept[np.argsort(flat[kept], kind="stable")]
-    return Alternatives(base, kept // columns, kept % columns, flat[kept], beyond)
+    kept = kept[np.argsort(loss[kept], kind="stable")]
+    return Alternatives(base, kept, loss[kept], beyond)
 
 
 def _dominated(program: Program) -> BoolArray:
-    """Cells for which the same row has one of the same kind with no more units and no less worth."""
-    dominated = np.zeros(program.worth.shape, dtype=np.bool_)
-    for kind in range(program.capacity.size):
-        columns = np.flatnonzero(program.kind == kind)
-        columns = columns[columns > 0]  # "none" costs nothing and dominates nothing of worth
-        worth = program.worth[:, columns]  # by units, ascending
-        dominated[:, columns[1:]] = worth[:, 1:] <= np.maximum.accumulate(worth, axis=1)[:, :-1]
+    """(cells,) for which the same row has one of the same kind with no more units and no less worth."""
+    dominated = np.zeros(program.row.size, dtype=np.bool_)
+    # Stretches of a row and a kind, without "none", which costs nothing and dominates nothing of worth. Their
+    # cells stand by units. The k-th of each stretch is compared with the best before it, for all at once.
+    cells = np.flatnonzero(program.column > 0)
+    group = program.row[cells] * program.capacity.size + program.kind[cells]
+    begins = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))[: cells.size]
+    ends = np.append(begins[1:], cells.size)
+    best, place = program.worth[cells[begins]], begins + 1
+    while (goes_on := place < ends).any():
+        best, place, ends = best[goes_on], place[goes_on], ends[goes_on]
+        worth = program.worth[cells[place]]
+        dominated[cells[place]] = worth <= best
+        best, place = np.maximum(best, worth), place + 1
     return dominated

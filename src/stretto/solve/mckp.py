@@ -18,7 +18,7 @@ from stretto.solve.arrays import BoolArray, FloatArray, IntArray
 from stretto.solve.branching import branched, classes_of
 from stretto.solve.core_dp import ROUNDING, Incumbent, improved, least_loss
 from stretto.solve.lagrangian import Alternatives, Priced, alternatives, search_prices
-from stretto.solve.program import Assignment, Frame, Limits, MultipleChoiceKnapsack, Program, Proof, read
+from stretto.solve.program import Assignment, Frame, Knapsack, Limits, Program, Proof, read
 
 FIRST_LOOK = 10  # part of the updates spent on a proof before anything else is tried; chosen
 REOPENED = (96, 192)  # nearest alternatives reopened to improve a choice, in turn; measured
@@ -28,9 +28,7 @@ USUAL = Limits()
 MANY_NODES = Limits(nodes=1_000_000)
 
 
-def assign(
-    problem: MultipleChoiceKnapsack, limits: Limits = USUAL, start: ArrayLike | None = None
-) -> Assignment:
+def assign(problem: Knapsack, limits: Limits = USUAL, start: ArrayLike | None = None) -> Assignment:
     """The best choice, or within `limits` the best one found and how far it can be from the best.
 
     start: (kinds,) prices to begin with, such as those of the last round. The problem's `prefer` decides
@@ -56,9 +54,7 @@ def assign(
     return frame.assignment(pick, priced.prices, priced.bound - incumbent.floor, proof, nodes)
 
 
-def assign_by_prices(
-    problem: MultipleChoiceKnapsack, limits: Limits = USUAL, start: ArrayLike | None = None
-) -> Assignment:
+def assign_by_prices(problem: Knapsack, limits: Limits = USUAL, start: ArrayLike | None = None) -> Assignment:
     """A good choice and a certified bound by the Lagrangian relaxation alone; arguments as for `assign`."""
     program, frame = read(problem)
     first_prices = _start(start, program, frame)
@@ -73,7 +69,7 @@ def assign_by_prices(
     return frame.assignment(settled(program, pick), priced.prices, priced.bound, proof)
 
 
-def assign_exactly(problem: MultipleChoiceKnapsack, limits: Limits = MANY_NODES) -> Assignment:
+def assign_exactly(problem: Knapsack, limits: Limits = MANY_NODES) -> Assignment:
     """The best choice by HiGHS on the whole program, or the best one within `limits.nodes` nodes.
 
     Arguments as for `assign`. HiGHS tells values apart to about 1e-6 of the largest, so `prefer` decides
@@ -81,18 +77,17 @@ def assign_exactly(problem: MultipleChoiceKnapsack, limits: Limits = MANY_NODES)
     """
     program, frame = read(problem)
     prices = np.zeros(program.capacity.size)
-    none = np.zeros(program.worth.shape[0], dtype=np.int64)
     # Prices take no part in the search: they are told because `Assignment` has them.
-    outcome = branched(program, classes_of(program), none, limits.nodes, presolve=True)
+    outcome = branched(program, classes_of(program), program.start, limits.nodes, presolve=True)
     proof: Proof = "exact" if outcome.proven else "relaxed"
-    if program.worth.size:
+    if program.rows:
         prices = search_prices(program, limits).prices
     return frame.assignment(settled(program, outcome.pick), prices, outcome.bound, proof, outcome.nodes)
 
 
 def _unconstrained(program: Program) -> IntArray | None:
     """Every row's best column, if they all fit together."""
-    best = program.worth.argmax(axis=1)
+    best = program.best(program.worth)
     return best if (program.taken(best) <= program.capacity).all() else None
 
 
@@ -158,38 +153,47 @@ def _branched(
         return replace(incumbent, floor=incumbent.loss), 0
     # Branch over the rows that have such alternatives; all others keep their bases.
     strays = np.flatnonzero(incumbent.pick != near.base)
-    rows = np.unique(np.concatenate((near.row[:undecided], strays)))
-    core = _core(program, near, rows, undecided, incumbent.pick)
+    rows = np.unique(np.concatenate((program.row[near.cell[:undecided]], strays)))
+    core, cells = _core(program, near, rows, undecided, incumbent.pick)
     classes = classes_of(core)
-    if classes.column.size > limits.branch_cells or (alike and 2 * len(classes.members) > rows.size):
+    if classes.cell.size > limits.branch_cells or (alike and 2 * len(classes.members) > rows.size):
         return None
-    outcome = branched(core, classes, incumbent.pick[rows], limits.nodes)
+    outcome = branched(core, classes, np.searchsorted(cells, incumbent.pick[rows]), limits.nodes)
     # Put both parts together; the bound of the branched part bounds the whole.
     pick = incumbent.pick.copy()
-    pick[rows] = outcome.pick
-    closed = program.total(pick) - program.total_of(rows, outcome.pick)
+    pick[rows] = cells[outcome.pick]
+    closed = program.total(pick) - program.total(pick[rows])
     loss = priced.bound - program.total(pick)
     floor = loss if outcome.proven else min(loss, max(incumbent.floor, priced.bound - closed - outcome.bound))
     return replace(incumbent, pick=pick, loss=loss, floor=floor), outcome.nodes
 
 
-def _core(program: Program, near: Alternatives, rows: IntArray, count: int, pick: IntArray) -> Program:
+def _core(
+    program: Program, near: Alternatives, rows: IntArray, count: int, pick: IntArray
+) -> tuple[Program, IntArray]:
     """The program of `rows`: their bases, their nearest `count` alternatives and what they have in `pick`.
 
-    All other rows keep their bases, as they do in `pick`.
-
-    Without preferences: branching would not see them, and equal rows are alike without.
+    Also its cells (cells of the core,) as cells of the whole, ascending. All other rows keep their bases, as
+    they do in `pick`. Without preferences: branching would not see them, and equal rows are alike without.
     """
     closed = near.base.copy()
-    closed[rows] = 0
-    useful = np.zeros(program.worth.shape, dtype=np.bool_)
-    useful[near.row[:count], near.column[:count]] = True
-    useful[rows, near.base[rows]] = True
-    useful[rows, pick[rows]] = True
-    useful[:, 0] = True
-    worth = np.where(useful[rows], program.plain[rows], -np.inf)
-    units = program.units[rows] if program.units.shape[0] > 1 else program.units
-    return Program(worth, worth, units, program.kind, program.capacity - program.taken(closed))
+    closed[rows] = program.start[rows]
+    cells = np.unique(np.concatenate((near.cell[:count], near.base[rows], pick[rows], program.start[rows])))
+    row = np.searchsorted(rows, program.row[cells])
+    core = Program(
+        start=np.searchsorted(row, np.arange(rows.size)),
+        row=row,
+        column=program.column[cells],
+        worth=program.plain[cells],
+        plain=program.plain[cells],
+        units=program.units[cells],
+        kind=program.kind[cells],
+        capacity=program.capacity - program.taken(closed),
+        sort=None,
+        shares_units=program.shares_units,
+        size=program.size,
+    )
+    return core, cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,7 @@ class _Moves:
     """Cells a row may move to: its alternatives, its base and "none"."""
 
     row: IntArray
-    column: IntArray
+    cell: IntArray
     worth: FloatArray
     units: IntArray
     kind: IntArray
@@ -215,11 +219,8 @@ def repaired(program: Program, prices: FloatArray, near: Alternatives, pick: Int
 
 
 def _moves(program: Program, near: Alternatives) -> _Moves:
-    rows = np.arange(near.base.size)
-    row = np.concatenate((near.row, rows, rows))
-    column = np.concatenate((near.column, near.base, np.zeros_like(near.base)))
-    units = program.units[row if program.units.shape[0] > 1 else 0, column]
-    return _Moves(row, column, program.worth[row, column], units, program.kind[column])
+    cell = np.concatenate((near.cell, near.base, program.start))
+    return _Moves(program.row[cell], cell, program.worth[cell], program.units[cell], program.kind[cell])
 
 
 def _given_back(program: Program, prices: FloatArray, pick: IntArray, moves: _Moves) -> IntArray:
@@ -237,7 +238,7 @@ def _given_back(program: Program, prices: FloatArray, pick: IntArray, moves: _Mo
         freed = units - np.where(stays, moves.units, 0)
         useful = over[kind] & (freed > 0) & (stays | (moves.units <= np.maximum(spare, 0)[moves.kind]))
         if count == MOST_PASSES:  # enough of fine moves: "none" always frees and always fits
-            useful &= moves.column == 0
+            useful &= program.column[moves.cell] == 0
         # The moves that lose least for each unit that is needed, until each kind has enough.
         loss = worth - prices[kind] * units - reduced
         needed = np.minimum(freed, -spare[kind])  # what is freed beyond the need pays for nothing
@@ -245,7 +246,7 @@ def _given_back(program: Program, prices: FloatArray, pick: IntArray, moves: _Mo
         chosen = chosen[_before_enough(kind[chosen], freed[chosen], -spare)]
         lands = np.where(stays[chosen], 0, moves.units[chosen])
         chosen = chosen[_fitting(moves.kind[chosen], lands, np.maximum(spare, 0))]
-        pick[moves.row[chosen]] = moves.column[chosen]
+        pick[moves.row[chosen]] = moves.cell[chosen]
     return pick
 
 
@@ -263,14 +264,14 @@ def _filled(program: Program, prices: FloatArray, pick: IntArray, moves: _Moves)
         gain = moves.worth - worth + np.where(stays, 0.0, prices[kind] * units)
         chosen = _best_per_row(useful, -gain / np.maximum(takes, 0.5), moves.row)
         chosen = chosen[_fitting(moves.kind[chosen], np.maximum(takes[chosen], 0), spare)]
-        pick[moves.row[chosen]] = moves.column[chosen]
+        pick[moves.row[chosen]] = moves.cell[chosen]
     return pick
 
 
 def _now(program: Program, pick: IntArray, row: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
     """Worth, units and kind of the present pick of each move's row: (moves,) each."""
-    worth = program.worth[np.arange(pick.size), pick]
-    return worth[row], program.units_of(pick)[row], program.kind[pick][row]
+    cell = pick[row]
+    return program.worth[cell], program.units[cell], program.kind[cell]
 
 
 def _best_per_row(useful: BoolArray, cost: FloatArray, row: IntArray) -> IntArray:
@@ -307,32 +308,44 @@ def settled(program: Program, pick: IntArray) -> IntArray:
     """
     if program.plain is program.worth:
         return pick
-    is_open = program.plain > -np.inf
-    wish = np.where(is_open, program.worth, 0.0) - np.where(is_open, program.plain, 0.0)
+    wish, end = program.worth - program.plain, program.end
     pick = pick.copy()
     for rows in _alike(program):
-        columns = pick[rows]
-        if (columns == columns[0]).all():
+        offset = pick[rows] - program.start[rows]
+        if (offset == offset[0]).all():
             continue
-        dealt = _dealt(wish[rows], columns)
+        wishes = np.stack([wish[program.start[row] : end[row]] for row in rows.tolist()])
+        dealt = _dealt(wishes, offset)
         each = np.arange(rows.size)
-        if wish[rows][each, dealt].sum() > wish[rows][each, columns].sum():
-            pick[rows] = dealt
+        if wishes[each, dealt].sum() > wishes[each, offset].sum():
+            pick[rows] = program.start[rows] + dealt
     return pick
 
 
 def _alike(program: Program) -> list[IntArray]:
-    """Groups of two or more rows with the same worth and units in every column."""
-    groups: dict[bytes, list[int]] = {}
-    per_row = program.units.shape[0] > 1
-    for row in range(program.plain.shape[0]):
-        key = program.plain[row].tobytes() + (program.units[row].tobytes() if per_row else b"")
-        groups.setdefault(key, []).append(row)
+    """Groups of two or more rows of one sort with the same worth and units in every column."""
+    if not program.rows:
+        return []
+    # Rows whose sums (of whole numbers) differ are not alike. Only the others are compared cell by cell.
+    sums = np.add.reduceat(program.plain.view(np.int64) * (2 * program.column + 1), program.start)
+    _, which, count = np.unique(sums, return_inverse=True, return_counts=True)
+    groups: dict[tuple[int, bytes], list[int]] = {}
+    start, end = program.start, program.end
+    for row in np.flatnonzero(count[which] > 1).tolist():
+        cells = slice(int(start[row]), int(end[row]))
+        key = program.plain[cells].tobytes() + program.column[cells].tobytes()
+        if not program.shares_units:
+            key += program.units[cells].tobytes()
+        sort = 0 if program.sort is None else int(program.sort[row])
+        groups.setdefault((sort, key), []).append(row)
     return [np.array(rows) for rows in groups.values() if len(rows) > 1]
 
 
 def _dealt(wish: FloatArray, columns: IntArray) -> IntArray:
-    """A column for each row of a group, from those there are: by wish, then by row and column."""
+    """A column for each row of a group, from those there are: by wish, then by row and column.
+
+    wish: (rows, cells of a row); columns: (rows,) cells from the beginning of a row.
+    """
     left = Counter(columns.tolist())
     kinds = np.array(sorted(left))
     row, which = np.nonzero(wish[:, kinds] > 0)

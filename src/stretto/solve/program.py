@@ -1,6 +1,8 @@
-"""The multiple-choice knapsack as it is given, and as the methods work on it.
+"""The multiple-choice knapsack as it is given, and as the methods work on it: cell by cell.
 
-They take the forced rows out and have a column for "no pick".
+A cell is one column of one row. The methods take the forced rows out, and keep cells that could be picked.
+They give every row a first cell for "no pick". So the work is in proportion to what rows may pick, and not to
+how many columns there are.
 """
 
 from dataclasses import dataclass, field
@@ -29,6 +31,9 @@ class Limits:
     branch_cells: int = 600  # and only if no more cells than that, equal rows counted once, are undecided
 
 
+# ── as it is given ──────────────────────────────────────────────────────────────────────────────────────────
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MultipleChoiceKnapsack:
     """Rows that each pick at most one column, which takes units of one kind, within a capacity for each kind.
@@ -47,10 +52,7 @@ class MultipleChoiceKnapsack:
 
     def __post_init__(self) -> None:
         """Bring the arrays to their types, and check shapes, signs, kinds and forced columns."""
-        types = {"value": np.float64, "prefer": np.float64, "allowed": np.bool_}
-        for name in ("value", "allowed", "units", "kind", "capacity", "forced", "prefer"):
-            if (array := getattr(self, name)) is not None:
-                object.__setattr__(self, name, np.asarray(array, dtype=types.get(name, np.int64)))
+        _bring_to_types(self)
         # Shapes, signs, the range of kinds, forced columns, preferences: one line for each.
         value, units, kind, capacity = self.value, self.units, self.kind, self.capacity
         if value.ndim != 2 or self.allowed.shape != value.shape:
@@ -62,10 +64,7 @@ class MultipleChoiceKnapsack:
             raise ValueError(
                 f"units and kind must have {cols} columns, got shapes {units.shape} and {kind.shape}"
             )
-        if (units < 0).any() or (capacity < 0).any():
-            raise ValueError("units and capacity must be >= 0")
-        if cols and not (kind.min() >= 0 and kind.max() < capacity.size):
-            raise ValueError(f"kind must be 0..{capacity.size - 1}, got {kind.min()}..{kind.max()}")
+        _check_units(units, kind, capacity)
         if not self.forced.size:
             object.__setattr__(self, "forced", np.full(rows, -1))
         forced, prefer = self.forced, self.prefer
@@ -73,6 +72,71 @@ class MultipleChoiceKnapsack:
             raise ValueError(f"forced must be {rows} columns below {cols} or -1, got {forced.tolist()}")
         if prefer is not None and (prefer.shape != value.shape or not np.isfinite(prefer).all()):
             raise ValueError(f"prefer must be {value.shape} numbers, got shape {prefer.shape}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseKnapsack:
+    """The same, told by its cells alone: those that may be picked, and those that are forced or preferred.
+
+    Raises `ValueError`, when it is built, where the arrays do not fit together.
+    """
+
+    rows: int
+    cols: int
+    row: IntArray  # (cells,) ascending
+    column: IntArray  # (cells,) ascending within a row
+    value: FloatArray  # (cells,) what a pick is worth; anything where it is not allowed
+    allowed: BoolArray  # (cells,)
+    units: IntArray  # (cells,) >= 0
+    kind: IntArray  # (cells,) of the units that a pick takes, from 0
+    capacity: IntArray  # (kinds,) units there are; >= 0
+    # (rows,) a cell that must be picked, whatever its value, or -1; given empty: -1 for all
+    forced: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    prefer: FloatArray | None = None  # (cells,) decides among choices of equal value, see `mckp.assign`
+    # (rows,) only rows of one sort may count as alike; None: all are
+    sort: IntArray | None = None
+    # Whether a column takes the same units in every row
+    shares_units: bool = False
+
+    def __post_init__(self) -> None:
+        """Bring the arrays to their types, and check shapes, order, signs, kinds and forced cells."""
+        _bring_to_types(self)
+        shape = self.row.shape
+        of_cells = ("column", "value", "allowed", "units", "kind")
+        wrong = [name for name in of_cells if getattr(self, name).shape != shape]
+        if wrong or len(shape) != 1:
+            raise ValueError(f"{', '.join(wrong) or 'row'} must have one entry for each of {shape} cells")
+        place = self.row * self.cols + self.column
+        within = (self.row >= 0) & (self.row < self.rows) & (self.column >= 0) & (self.column < self.cols)
+        if not (within.all() and (np.diff(place) > 0).all()):
+            raise ValueError(f"cells must stand by row and column, each once, in {self.rows} by {self.cols}")
+        _check_units(self.units, self.kind, self.capacity)
+        if not self.forced.size:
+            object.__setattr__(self, "forced", np.full(self.rows, -1))
+        if self.forced.shape != (self.rows,) or self.forced.max(initial=-1) >= shape[0]:
+            raise ValueError(
+                f"forced must be {self.rows} cells below {shape[0]} or -1, got {self.forced.tolist()}"
+            )
+        if self.prefer is not None and (self.prefer.shape != shape or not np.isfinite(self.prefer).all()):
+            raise ValueError(f"prefer must be {shape} numbers, got shape {self.prefer.shape}")
+
+
+Knapsack = MultipleChoiceKnapsack | SparseKnapsack
+
+
+def _bring_to_types(problem: Knapsack) -> None:
+    types = {"value": np.float64, "prefer": np.float64, "allowed": np.bool_}
+    names = ("row", "column", "value", "allowed", "units", "kind", "capacity", "forced", "prefer", "sort")
+    for name in names:
+        if (array := getattr(problem, name, None)) is not None:
+            object.__setattr__(problem, name, np.asarray(array, dtype=types.get(name, np.int64)))
+
+
+def _check_units(units: IntArray, kind: IntArray, capacity: IntArray) -> None:
+    if (units < 0).any() or (capacity < 0).any():
+        raise ValueError("units and capacity must be >= 0")
+    if kind.size and not (kind.min() >= 0 and kind.max() < capacity.size):
+        raise ValueError(f"kind must be 0..{capacity.size - 1}, got {kind.min()}..{kind.max()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +149,7 @@ class Assignment:
     prices: FloatArray  # (kinds,) value of one more unit of each kind, >= 0
     proof: Proof  # "relaxed": between value and bound there may be a better one
     nodes: int  # branch-and-bound nodes spent
+    cell: IntArray  # (rows,) the same as cells of a problem that was told by them; -1 = none
 
     @property
     def gap(self) -> float:
@@ -94,46 +159,65 @@ class Assignment:
         return (self.bound - self.value) / self.value if self.value > 0 else np.inf
 
 
+# ── as the methods work on it ───────────────────────────────────────────────────────────────────────────────
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One pick per row, column 0 being "none": most total worth within the capacities.
+    """One pick per row: most total worth within the capacities. A pick is a cell.
 
-    Columns other than 0 stand by kind, then by units where all rows agree on the units. A cell that cannot
-    be in a best choice (not allowed, worth nothing, larger than its capacity) is worth -inf.
+    Cells stand row by row, in each row "none" first, which is worth nothing and takes nothing. The others
+    stand by column. Where all rows agree on the units of a column, columns stand by kind and then by units.
     """
 
-    worth: FloatArray  # (rows, columns)
-    plain: FloatArray  # (rows, columns) worth without preferences; the same array where there are none
-    units: IntArray  # (1, columns) or (rows, columns)
-    kind: IntArray  # (columns,)
+    start: IntArray  # (rows,) where the cells of each row begin: its "none"
+    row: IntArray  # (cells,)
+    column: IntArray  # (cells,) in the order of columns here; 0 of "none"
+    worth: FloatArray  # (cells,) more than 0 but for "none"
+    plain: FloatArray  # (cells,) worth without preferences; the same array where there are none
+    units: IntArray  # (cells,)
+    kind: IntArray  # (cells,)
     capacity: IntArray  # (kinds,)
+    sort: IntArray | None  # (rows,) only rows of one sort may count as alike; None: all are
+    shares_units: bool  # a column takes the same units in every row
+    size: int  # cells there would be if every row might pick every column
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return self.start.size
+
+    @property
+    def end(self) -> IntArray:
+        """(rows,) behind the cells of each row."""
+        return np.append(self.start[1:], self.row.size)[: self.start.size]
 
     def taken(self, pick: IntArray) -> IntArray:
         """How many units of each kind the picks (rows,) take: (kinds,)."""
-        return np.bincount(self.kind[pick], self.units_of(pick), self.capacity.size).astype(np.int64)
-
-    def units_of(self, pick: IntArray) -> IntArray:
-        """Units that each row's pick takes: (rows,)."""
-        units: IntArray = self.units[0 if self.units.shape[0] == 1 else np.arange(pick.size), pick]
-        return units
+        return np.bincount(self.kind[pick], self.units[pick], self.capacity.size).astype(np.int64)
 
     def total(self, pick: IntArray) -> float:
-        """What the picks are worth together."""
-        return self.total_of(np.arange(pick.size), pick)
+        """What these picks are worth together."""
+        return float(self.worth[pick].sum())
 
-    def total_of(self, rows: IntArray, pick: IntArray) -> float:
-        """What the picks of some rows are worth together."""
-        return float(self.worth[rows, pick].sum())
+    def best(self, value: FloatArray) -> IntArray:
+        """(rows,) the cell of each row with the largest value (cells,), the first of equals."""
+        if not self.rows:
+            return self.start
+        most = np.maximum.reduceat(value, self.start)
+        hits = (value == most[self.row]).nonzero()[0]
+        is_first = np.diff(self.row[hits], prepend=-1) > 0
+        first: IntArray = hits[is_first]
+        return first
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """The way back from a `Program` to the problem it was read from."""
 
-    value: FloatArray  # (all rows, cols) as given
-    forced: IntArray  # (all rows,) column or -1
-    free: IntArray  # (rows,) the rows that are not forced
-    columns: IntArray  # (columns,) the column as given, -1 for "none"
+    problem: SparseKnapsack
+    free: IntArray  # (rows of the program,) the rows that are not forced
+    cell: IntArray  # (cells of the program,) the cell as given, -1 for "none"
     forced_value: float
     unit: float  # the value that a worth of 1 stands for, a power of two: nothing is lost in changing units
     tie: float  # worth that preferences may add to a total at most
@@ -142,85 +226,136 @@ class Frame:
         self, pick: IntArray, prices: FloatArray, bound: float, proof: Proof, nodes: int = 0
     ) -> Assignment:
         """Put forced and free rows together again. `prices` and `bound` are in worth, of the free rows."""
-        column = self.forced.copy()
-        column[self.free] = self.columns[pick]
-        rows = np.flatnonzero(column >= 0)
-        value = float(self.value[rows, column[rows]].sum())
+        cell = self.problem.forced.copy()
+        cell[self.free] = self.cell[pick]
+        picked = cell[cell >= 0]
+        column = np.full(cell.size, -1)
+        column[cell >= 0] = self.problem.column[picked]
+        value = float(self.problem.value[picked].sum())
         certified = value
         if proof == "relaxed":
             certified = max(value, (bound + self.tie) * self.unit + self.forced_value)
-        return Assignment(column, value, certified, prices * self.unit, proof, nodes)
+        return Assignment(column, value, certified, prices * self.unit, proof, nodes, cell)
 
 
-def read(problem: MultipleChoiceKnapsack) -> tuple[Program, Frame]:
+def read(problem: Knapsack) -> tuple[Program, Frame]:
     """A problem in the form of a `Program`, worth 1 at most a cell, and the way back."""
-    value, allowed, units = problem.value, problem.allowed, problem.units
-    kind, capacity, forced, prefer = problem.kind, problem.capacity, problem.forced, problem.prefer
-    rows, cols = value.shape
-    free = np.flatnonzero(forced < 0)
-    forced_value = 0.0
-    if free.size < rows:
-        capacity, forced_value = _without_forced(value, units, kind, capacity, forced)
+    given = problem if isinstance(problem, SparseKnapsack) else cells_of(problem)
+    free = np.flatnonzero(given.forced < 0)
+    capacity, forced_value = given.capacity, 0.0
+    if free.size < given.rows:
+        capacity, forced_value = _without_forced(given)
 
-    worth, order = value, np.arange(cols)
-    if units.ndim == 1:
-        order = np.lexsort((units, kind))
-    if free.size < rows or (order[1:] < order[:-1]).any():
-        cells = np.ix_(free, order)
-        worth, allowed, prefer = worth[cells], allowed[cells], None if prefer is None else prefer[cells]
-        units, kind = units[order] if units.ndim == 1 else units[cells], kind[order]
-    units = np.atleast_2d(units) if free.size else np.zeros((1, cols), dtype=np.int64)
-
-    # `~(<=)` instead of `>` lets NaN through, to be refused here.
-    useful = allowed & ~(worth <= 0) & (units <= capacity[kind])
-    table = np.zeros((free.size, cols + 1))
-    table[:, 1:] = np.where(useful, worth, -np.inf)
-    largest = float(table.max(initial=0.0))
+    # Only what a free row could pick; `~(<=)` instead of `>` lets NaN through, to be refused below.
+    useful = given.allowed & ~(given.value <= 0) & (given.units <= capacity[given.kind])
+    useful &= given.forced[given.row] < 0
+    cell = np.flatnonzero(useful)
+    position = given.column[cell]
+    if given.shares_units:
+        position = _by_kind_and_units(given)[position]
+        by_position = np.lexsort((position, given.row[cell]))
+        cell, position = cell[by_position], position[by_position]
+    largest = float(given.value[cell].max(initial=0.0))
     if not np.isfinite(largest):
         raise ValueError("value must be a number or -inf wherever a column is allowed, got NaN or inf")
     unit = 2.0 ** min(int(np.frexp(largest)[1]), MOST_EXPONENT)
-    table /= unit
-    plain = table if prefer is None else table.copy()
-    tie = _prefer(table, prefer)
+    plain = given.value[cell] / unit
+    prefer, tie = _preferences(given, free.size)
+    worth = plain if prefer is None else plain + prefer[cell]
+
+    # Rows as those that are left, and before the cells of each its "none": "none" stands for cell -1.
+    row = np.searchsorted(free, given.row[cell])
+    begin = np.searchsorted(row, np.arange(free.size))
+    with_none = np.insert(np.arange(cell.size), begin, -1)
+    whole = np.append(plain, 0.0)[with_none]
     program = Program(
-        table,
-        plain,
-        np.concatenate((np.zeros((units.shape[0], 1), dtype=np.int64), units), axis=1),
-        np.concatenate((np.zeros(1, dtype=np.int64), kind)),
-        capacity,
+        start=np.flatnonzero(with_none < 0),
+        row=np.insert(row, begin, np.arange(free.size)),
+        column=np.append(position + 1, 0)[with_none],
+        worth=whole if prefer is None else np.append(worth, 0.0)[with_none],
+        plain=whole,
+        units=np.append(given.units[cell], 0)[with_none],
+        kind=np.append(given.kind[cell], 0)[with_none],
+        capacity=capacity,
+        sort=None if given.sort is None else given.sort[free],
+        shares_units=given.shares_units,
+        size=free.size * (given.cols + 1),
     )
-    columns = np.concatenate((np.full(1, -1), order))
-    return program, Frame(value, forced, free, columns, forced_value, unit, tie)
+    return program, Frame(given, free, np.append(cell, -1)[with_none], forced_value, unit, tie)
 
 
-def _prefer(table: FloatArray, prefer: FloatArray | None) -> float:
-    """Add preferences, too small to decide but among equal totals, and return what they may add at most."""
-    if prefer is None:
-        return 0.0
-    most = float(np.abs(prefer).max(initial=0.0)) * table.shape[0]
+def cells_of(problem: MultipleChoiceKnapsack) -> SparseKnapsack:
+    """The same problem by its cells."""
+    rows, cols = problem.value.shape
+    told = problem.allowed.copy()
+    if problem.prefer is not None:
+        told |= problem.prefer != 0
+    is_forced = np.flatnonzero(problem.forced >= 0)
+    told[is_forced, problem.forced[is_forced]] = True
+    row, column = told.nonzero()
+    shares_units = problem.units.ndim == 1 or not rows
+    place = np.full((rows, cols), -1)
+    place[row, column] = np.arange(row.size)
+    forced = np.full(rows, -1)
+    forced[is_forced] = place[is_forced, problem.forced[is_forced]]
+    return SparseKnapsack(
+        rows=rows,
+        cols=cols,
+        row=row,
+        column=column,
+        value=problem.value[row, column],
+        allowed=problem.allowed[row, column],
+        units=problem.units[column] if problem.units.ndim == 1 else problem.units[row, column],
+        kind=problem.kind[column],
+        capacity=problem.capacity,
+        forced=forced,
+        prefer=None if problem.prefer is None else problem.prefer[row, column],
+        sort=None if shares_units or problem.prefer is None else _sorts(problem.units),
+        shares_units=shares_units,
+    )
+
+
+def _sorts(units: IntArray) -> IntArray:
+    """(rows,) equal numbers for rows whose columns all take the same units."""
+    numbers: dict[bytes, int] = {}
+    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in units], dtype=np.int64)
+
+
+def _by_kind_and_units(given: SparseKnapsack) -> IntArray:
+    """(cols,) the place of each column by kind, then by units."""
+    units, kind = np.zeros((2, given.cols), dtype=np.int64)
+    units[given.column], kind[given.column] = given.units, given.kind
+    place = np.empty(given.cols, dtype=np.int64)
+    place[np.lexsort((units, kind))] = np.arange(given.cols)
+    return place
+
+
+def _preferences(given: SparseKnapsack, rows: int) -> tuple[FloatArray | None, float]:
+    """(cells as given,) worth that decides among equal totals only, and what it may add to one at most."""
+    if given.prefer is None:
+        return None, 0.0
+    prefer = np.where(given.forced[given.row] < 0, given.prefer, 0.0)
+    most = float(np.abs(prefer).max(initial=0.0)) * rows
     if most == 0.0:
-        return 0.0
-    table[:, 1:] += prefer * (EQUAL / most)
-    return EQUAL
+        return np.zeros(given.row.size), 0.0
+    return prefer * (EQUAL / most), EQUAL
 
 
-def _without_forced(
-    value: FloatArray, units: IntArray, kind: IntArray, capacity: IntArray, forced: IntArray
-) -> tuple[IntArray, float]:
+def _without_forced(given: SparseKnapsack) -> tuple[IntArray, float]:
     """Capacity left beside the forced picks, and what those are worth."""
-    rows = np.flatnonzero(forced >= 0)
-    columns = forced[rows]
-    worth = value[rows, columns]
+    rows = np.flatnonzero(given.forced >= 0)
+    cells = given.forced[rows]
+    worth = given.value[cells]
     if not np.isfinite(worth).all():
-        row = int(rows[~np.isfinite(worth)][0])
-        raise ValueError(f"value of a forced pick must be a number, got row={row} column={forced[row]}")
-    taken = np.bincount(
-        kind[columns], units[columns] if units.ndim == 1 else units[rows, columns], capacity.size
-    )
-    left = capacity - taken.astype(np.int64)
+        row, cell = (array[~np.isfinite(worth)][0] for array in (rows, cells))
+        raise ValueError(
+            f"value of a forced pick must be a number, got row={row} column={given.column[cell]}"
+        )
+    taken = np.bincount(given.kind[cells], given.units[cells], given.capacity.size).astype(np.int64)
+    left = given.capacity - taken
     if (left < 0).any():
         short = int(np.flatnonzero(left < 0)[0])
         raise NoSolution(
-            f"forced picks take {int(taken[short])} of kind {short}, capacity={int(capacity[short])}"
+            f"forced picks take {int(taken[short])} of kind {short}, capacity={int(given.capacity[short])}"
         )
     return left, float(worth.sum())
