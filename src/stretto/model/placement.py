@@ -3,6 +3,7 @@
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class Placement(Mapping[JobId, Allocation]):
     `changed` inherits it, brought up to date.
     """
 
-    __slots__ = ("_free", "_held", "_jobs_on", "_origin", "_token", "_touched", "busy", "cluster")
+    __slots__ = ("_free", "_held", "_jobs_on", "_on", "_origin", "_token", "_touched", "busy", "cluster")
 
     def __init__(self, cluster: Cluster, allocations: dict[JobId, Allocation], busy: IntArray) -> None:
         """Use `no_placement` and `changed`; this takes its parts as they are."""
@@ -74,6 +75,7 @@ class Placement(Mapping[JobId, Allocation]):
         self.busy = frozen(busy)  # (nodes,) bit g set: GPU g is held
         self._free: IntArray | None = None
         self._jobs_on: IntArray | None = None
+        self._on: dict[int, dict[JobId, Allocation]] | None = None
         self._token = object()  # stands for this placement without keeping it alive
         self._origin: object = None  # the token of the placement that this one was changed from
         self._touched: tuple[JobId, ...] = ()
@@ -134,6 +136,15 @@ class Placement(Mapping[JobId, Allocation]):
             self._jobs_on = frozen(counts)
         return self._jobs_on
 
+    def on(self, node: int) -> Mapping[JobId, Allocation]:
+        """Jobs that hold GPUs of a node, in the order in which they came to, and what each holds in all."""
+        if self._on is None:
+            self._on = {}
+            for job, allocation in self._held.items():
+                for each in allocation.nodes:
+                    self._on.setdefault(each, {})[job] = allocation
+        return self._on.get(node, _NOTHING)
+
     def touched_since(self, before: "Placement") -> tuple[JobId, ...] | None:
         """The jobs whose allocations may differ from `before`; None where this is not one change away."""
         return self._touched if self._origin is before._token else None
@@ -170,8 +181,35 @@ class Placement(Mapping[JobId, Allocation]):
         new = Placement(self.cluster, allocations, busy)
         new._free = frozen(free)
         new._jobs_on = None if jobs_on is None else frozen(jobs_on)
+        new._on = self._on_after(changes)
         new._origin, new._touched = self._token, tuple(changes)
         return new
+
+    def _on_after(
+        self, changes: Mapping[JobId, Allocation | None]
+    ) -> dict[int, dict[JobId, Allocation]] | None:
+        """What `on` is read from after some changes; only nodes that they touch are copied."""
+        if self._on is None:
+            return None
+        on, own = self._on.copy(), set[int]()
+        for job in changes:
+            for node in self._held[job].nodes if job in self._held else ():
+                if node not in own:
+                    on[node] = on[node].copy()
+                    own.add(node)
+                del on[node][job]
+        for job, after in changes.items():
+            if after is None:
+                continue
+            for node in after.nodes:
+                if node not in own:
+                    on[node] = on.get(node, {}).copy()
+                    own.add(node)
+                on[node][job] = after
+        return on
+
+
+_NOTHING: Mapping[JobId, Allocation] = MappingProxyType({})
 
 
 def shift(busy: IntArray, free: IntArray, allocation: Allocation, sign: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from stretto.model import BoolArray, IntArray, Pinned, Placement, Shares, Snapshot
 from stretto.place.draft import Draft, Want
 from stretto.place.fill import fill
-from stretto.place.shapes import at, best_fit, holds_on, over_nodes, pieces
+from stretto.place.shapes import FEWEST_FREE, at, best_fit, holds_on, over_nodes, pieces
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class OneNodeOrSpread:
 
 def on_fewest_nodes(draft: Draft, want: Want) -> bool:
     """PL-CONS, or evenly on more nodes where the share states more. Keeps its nodes where that fits."""
-    free = draft.free_of(want.kind)
     largest = int(draft.cluster.gpus_per_node[want.kind])
     if want.gpus <= largest and want.nodes <= 1:
-        node = own_node_or_best_fit(free, want)
+        node = own_node_or_best_fit(draft, want)
         return node >= 0 and draft.give(want, Pinned((node,), (want.gpus,)))
+    free = draft.free_of(want.kind)
     counts = _on_several(draft, free, want, largest)
     return len(counts) == (want.nodes or len(counts)) > 0 and draft.give(want, at(counts))
 
 
-def own_node_or_best_fit(free: IntArray, want: Want) -> int:
+def own_node_or_best_fit(draft: Draft, want: Want, fit: IntArray = FEWEST_FREE) -> int:
     """The node where the job is, if the request fits there; else the tightest, -1 where there is none."""
     held = want.held
-    if held is not None and len(held.nodes) == 1 and free[held.nodes[0]] >= want.gpus:
+    if held is not None and len(held.nodes) == 1 and draft.has_room(held.nodes[0], want.kind, want.gpus):
         return held.nodes[0]
-    return best_fit(free, want.gpus)
+    return draft.best_fit(want.kind, want.gpus, fit)
 
 
 def on_any_nodes(draft: Draft, want: Want) -> bool:

@@ -1,5 +1,6 @@
 """A placement while it is being worked out: what is free so far, and how to take a step back."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from stretto.model import (
     lowest_gpus,
     shift,
 )
+from stretto.place.free_nodes import FreeNodes
+from stretto.place.shapes import FEWEST_FREE, tightest_counts
 
 
 class Want(NamedTuple):
@@ -42,12 +45,16 @@ class Draft:
         self.cluster = snapshot.cluster
         self.free = self.before.free.copy()  # (nodes,) GPUs that may be taken
         self.busy = self.before.busy.copy()  # (nodes,) bit g set: GPU g may not be taken
-        self._closed: IntArray = np.flatnonzero(~snapshot.usable)
-        self._close()
+        # Nodes that are not usable are full, whatever runs there.
+        closed = np.flatnonzero(~snapshot.usable)
+        self.free[closed] = 0
+        self.busy[closed] = (1 << self.cluster.node_gpus[closed]) - 1
+        self._closed = frozenset(closed.tolist())
+        self._nodes_of: dict[int, FreeNodes] = {}
         self._now: dict[JobId, Allocation | None] = {}
         self._steps: list[tuple[JobId, Allocation, int]] = []  # +1 put, -1 lifted
         self._jobs_on: IntArray | None = None
-        self._on: dict[int, dict[JobId, Allocation]] | None = None
+        self._on: dict[int, dict[JobId, Allocation]] | None = None  # of nodes where anything was changed
 
     def current(self, job: JobId) -> Allocation | None:
         """What the job holds in the draft."""
@@ -58,6 +65,22 @@ class Draft:
         if len(self.cluster.types) == 1:
             return self.free
         return np.where(self.cluster.kind == kind, self.free, 0)
+
+    def nodes_of(self, kind: int) -> FreeNodes:
+        """The nodes of one type by GPUs that may be taken."""
+        if kind not in self._nodes_of:
+            nodes = np.flatnonzero(self.cluster.kind == kind)
+            most = int(self.cluster.gpus_per_node[kind])
+            self._nodes_of[kind] = FreeNodes(nodes, self.free[nodes], most)
+        return self._nodes_of[kind]
+
+    def best_fit(self, kind: int, gpus: int, fit: IntArray = FEWEST_FREE) -> int:
+        """The node of a type on which a request fits most tightly, ties by index; -1 where it fits none."""
+        return self.nodes_of(kind).first_of(tightest_counts(gpus, fit))
+
+    def has_room(self, node: int, kind: int, gpus: int) -> bool:
+        """Whether so many GPUs of a node may be taken, and are of this type."""
+        return bool(self.free[node] >= gpus and self.cluster.kind[node] == kind)
 
     def lift(self, job: JobId) -> Allocation | None:
         """Take away what the job holds, and say what that was."""
@@ -122,19 +145,23 @@ class Draft:
                 self._jobs_on[list(allocation.nodes)] += sign
         return self._jobs_on
 
-    def on(self, node: int) -> dict[JobId, Allocation]:
+    def on(self, node: int) -> Mapping[JobId, Allocation]:
         """Which jobs hold GPUs of a node, and what in all."""
         if self._on is None:
             self._on = {}
-            for job, allocation in self.before.items():
-                self._note(job, allocation, +1)
             for job, allocation, sign in self._steps:
                 self._note(job, allocation, sign)
-        return self._on.get(node, {})
+        return self._on[node] if node in self._on else self.before.on(node)
 
     def _step(self, job: JobId, allocation: Allocation, sign: int) -> None:
+        had = self.free[list(allocation.nodes)].tolist() if self._nodes_of else []
         shift(self.busy, self.free, allocation, sign)
-        self._close()
+        for node in self._closed.intersection(allocation.nodes) if self._closed else ():
+            self.free[node], self.busy[node] = 0, (1 << int(self.cluster.node_gpus[node])) - 1
+        for node, before in zip(allocation.nodes, had, strict=False):
+            nodes = self._nodes_of.get(int(self.cluster.kind[node]))
+            if nodes is not None:
+                nodes.move(node, before, int(self.free[node]))
         self._now[job] = allocation if sign > 0 else None
         self._steps.append((job, allocation, sign))
         if self._jobs_on is not None:
@@ -142,17 +169,13 @@ class Draft:
         if self._on is not None:
             self._note(job, allocation, sign)
 
-    def _close(self) -> None:
-        """Nodes that are not usable are full, whatever runs there."""
-        if self._closed.size:
-            self.free[self._closed] = 0
-            self.busy[self._closed] = (1 << self.cluster.node_gpus[self._closed]) - 1
-
     def _note(self, job: JobId, allocation: Allocation, sign: int) -> None:
         assert self._on is not None
         for node in allocation.nodes:
+            if node not in self._on:
+                self._on[node] = dict(self.before.on(node))
             if sign > 0:
-                self._on.setdefault(node, {})[job] = allocation
+                self._on[node][job] = allocation
             else:
                 del self._on[node][job]
 

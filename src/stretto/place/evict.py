@@ -1,11 +1,10 @@
 """Make room by moving other jobs, where counts say that there is room and its shape is wrong."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
-
-import numpy as np
 
 from stretto.model import Allocation, JobId, Pinned, Shares, Snapshot
 from stretto.place.draft import Draft, Want
@@ -31,38 +30,45 @@ Victim = tuple[bool, int, JobId, Allocation]
 """(it would have to restart, its GPUs, the job, what it holds)"""
 
 
-class Movable(NamedTuple):
-    """Which jobs may be moved, and for which it costs a restart."""
+@dataclass(frozen=True, eq=False)
+class Movable:
+    """Which jobs may be moved, and for which it costs a restart.
 
-    jobs: frozenset[JobId]
-    restarts: frozenset[JobId]
+    The policy did not pin them, and they are no running ones that may not be stopped.
+    """
+
+    snapshot: Snapshot
+    shares: Shares
+
+    @cached_property
+    def _row_of(self) -> dict[JobId, int]:
+        return dict(zip(self.snapshot.jobs.ids, range(len(self.snapshot.jobs)), strict=True))
 
     def victims_on(self, draft: Draft, node: int, smaller_than: int) -> list[Victim]:
         """Those on a node that a piece of this size may displace."""
-        return [
-            (job in self.restarts and draft.current(job) is draft.before.get(job), held.gpus, job, held)
-            for job, held in draft.on(node).items()
-            if len(held.nodes) == 1 and job in self.jobs and held.gpus < smaller_than
-        ]
+        found = []
+        for job, held in draft.on(node).items():
+            if len(held.nodes) == 1 and held.gpus < smaller_than and self._may_move(job):
+                restarts = self._is_settled(job) and draft.current(job) is draft.before.get(job)
+                found.append((restarts, held.gpus, job, held))
+        return found
+
+    def _may_move(self, job: JobId) -> bool:
+        row = self._row_of.get(job, -1)
+        if row < 0 or not self.shares.gpus[row] or row in self.shares.pinned:
+            return False
+        jobs = self.snapshot.jobs
+        return bool(jobs.preemptible[row] or not jobs.held_gpus[row])
+
+    def _is_settled(self, job: JobId) -> bool:
+        """Whether it runs on as many GPUs as it is to have, so that a move would be its only change."""
+        row = self._row_of[job]
+        return bool(self.snapshot.jobs.held_gpus[row] == self.shares.gpus[row])
 
 
 Openings = Callable[[Draft, int, int, Movable, bool], Iterator[Opening]]
 """(draft, kind, GPUs of a piece, who is movable, whether it is one of several pieces) → what is on offer,
 beginning with the nodes that have most GPUs free."""
-
-
-def movable(snapshot: Snapshot, shares: Shares) -> Movable:
-    """Jobs that the policy did not pin, other than running ones that may not be stopped."""
-    jobs = snapshot.jobs
-    held_gpus, preemptible = jobs.held_gpus, jobs.preemptible
-    columns = zip(jobs.ids, preemptible.tolist(), held_gpus.tolist(), shares.gpus.tolist(), strict=True)
-    free_to_go, settled = set(), set()
-    for row, (job, may_stop, had, gets) in enumerate(columns):
-        if gets and (may_stop or not had) and row not in shares.pinned:
-            free_to_go.add(job)
-            if had == gets:
-                settled.add(job)
-    return Movable(frozenset(free_to_go), frozenset(settled))
 
 
 def moving_others(
@@ -73,24 +79,21 @@ def moving_others(
     fit: Rule,
 ) -> Rule:
     """The rule that moves others to place a job in pieces of these sizes."""
-    who = cache(lambda: movable(snapshot, shares))  # only needed once a job finds no room
+    who = Movable(snapshot, shares)
 
     def rule(draft: Draft, want: Want) -> bool:
         in_pieces = sizes(draft, want)
         if not in_pieces:
             return False
-        return place_by_moving_others(draft, want, in_pieces, openings, who(), fit)
+        return place_by_moving_others(draft, want, in_pieces, openings, who, fit)
 
     return rule
 
 
-def most_free_first(draft: Draft, kind: int, size: int, from_the_end: bool = False) -> list[int]:
+def most_free_first(draft: Draft, kind: int, size: int, from_the_end: bool = False) -> Iterator[int]:
     """The nodes of a type that have so many GPUs at all, those with most free first; ties by index."""
-    cluster = draft.cluster
-    nodes = np.flatnonzero((cluster.kind == kind) & (cluster.node_gpus >= size))
-    nodes = nodes[::-1] if from_the_end else nodes
-    ordered: list[int] = nodes[np.argsort(-draft.free[nodes], kind="stable")].tolist()
-    return ordered
+    has = draft.cluster.node_gpus
+    return (node for node in draft.nodes_of(kind).roomiest_first(from_the_end) if has[node] >= size)
 
 
 def place_by_moving_others(

@@ -40,6 +40,18 @@ def holds_on(held: Allocation | None, kind: int, nodes: int) -> IntArray:
     return counts
 
 
+def tightest_counts(gpus: int, fit: IntArray = FEWEST_FREE) -> tuple[int, ...]:
+    """Numbers of free GPUs of a node into which a request fits, the tightest first."""
+    key = gpus, id(fit)
+    if key not in _COUNTS:
+        fits = np.flatnonzero(fit[gpus] != NOT_ENOUGH)
+        _COUNTS[key] = tuple(fits[np.argsort(fit[gpus][fits], kind="stable")].tolist())
+    return _COUNTS[key]
+
+
+_COUNTS: dict[tuple[int, int], tuple[int, ...]] = {}  # by request and table; the few tables live for ever
+
+
 def best_fit(free: IntArray, gpus: int, fit: IntArray = FEWEST_FREE) -> int:
     """The node on which a request fits most tightly, ties by index; -1 where it fits none."""
     looseness = fit[gpus][free]

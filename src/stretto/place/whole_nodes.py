@@ -7,10 +7,11 @@ from functools import cache
 import numpy as np
 
 from stretto.model import IntArray, Pinned, Placement, Shares, Snapshot, virtual_nodes
+from stretto.place.consolidate import own_node_or_best_fit
 from stretto.place.draft import Draft, Want
 from stretto.place.evict import Movable, Opening, Victim, most_free_first, moving_others
 from stretto.place.fill import Rule, fill
-from stretto.place.shapes import FEWEST_FREE, NOT_ENOUGH, at, best_fit, holds_on, pieces
+from stretto.place.shapes import FEWEST_FREE, NOT_ENOUGH, at, pieces
 
 
 @dataclass(frozen=True)
@@ -58,39 +59,61 @@ def largest_virtual_node(gpus: int) -> int:
 
 def by_whole_nodes(draft: Draft, want: Want) -> bool:
     """Rules (a) and (b), moving no job. A job stays on its nodes where that fits."""
-    free = draft.free_of(want.kind)
     sizes = sizes_of(draft, want)
     if len(sizes) == 1:
-        node = _part_of_a_node(free, want)
+        power = want.gpus & (want.gpus - 1) == 0
+        node = own_node_or_best_fit(draft, want, _fewest_free_virtual() if power else FEWEST_FREE)
         return node >= 0 and draft.give(want, Pinned((node,), (want.gpus,)))
-    counts = _several_nodes(draft, free, want, sizes)
+    counts = _several_nodes(draft, want, sizes)
     return len(counts) == len(sizes) > 0 and draft.give(want, at(counts))
 
 
-def _part_of_a_node(free: IntArray, want: Want) -> int:
-    held = want.held
-    if held is not None and len(held.nodes) == 1 and free[held.nodes[0]] >= want.gpus:
-        return held.nodes[0]
-    power = want.gpus & (want.gpus - 1) == 0
-    return best_fit(free, want.gpus, _fewest_free_virtual() if power else FEWEST_FREE)
+def _several_nodes(draft: Draft, want: Want, sizes: tuple[int, ...]) -> dict[int, int]:
+    """GPUs on each of the nodes that the pieces go to; fewer than the pieces where there is no room for all.
 
-
-def _several_nodes(draft: Draft, free: IntArray, want: Want, sizes: tuple[int, ...]) -> dict[int, int]:
-    node_gpus = draft.cluster.node_gpus
-    is_own = holds_on(want.held, want.kind, len(free)) > 0
+    Nodes on which the job is come first, then the tightest.
+    """
+    own = _own_nodes(want)
     counts: dict[int, int] = {}
     for size in sorted(set(sizes), reverse=True):
-        fits = np.flatnonzero(free >= size)
-        broken = (free[fits] < node_gpus[fits]) & (size < sizes[0])  # a rest prefers a node of its own
-        fits = fits[np.lexsort((-fits, free[fits], broken, ~is_own[fits]))]
         missing = sizes.count(size)
-        for node in fits.tolist():
-            if missing == 0:
-                break
-            if node not in counts and (free[node] == node_gpus[node] or not _has_part_of_larger(draft, node)):
+        for node in _in_order(draft, want.kind, size, own, is_rest=size < sizes[0]):
+            if node not in counts and (_is_whole(draft, node) or not _has_part_of_larger(draft, node)):
                 counts[node] = size
                 missing -= 1
+            if missing == 0:
+                break
     return counts
+
+
+def _own_nodes(want: Want) -> frozenset[int]:
+    """The nodes of the wanted type on which a job is."""
+    held = want.held
+    return frozenset(held.nodes if held is not None and held.kind == want.kind else ())
+
+
+def _in_order(draft: Draft, kind: int, size: int, own: frozenset[int], is_rest: bool) -> Iterator[int]:
+    """Nodes with room for a piece: those where the job is first, each part as its neighbours."""
+    mine = [node for node in own if draft.has_room(node, kind, size)]
+    mine.sort(key=lambda node: (is_rest and not _is_whole(draft, node), draft.free[node], -node))
+    yield from mine
+    others = (node for node in draft.nodes_of(kind).tightest_first(size) if node not in own)
+    if not is_rest:
+        yield from others
+        return
+    # A rest prefers a node of its own.
+    broken = []
+    for node in others:
+        if _is_whole(draft, node):
+            yield node
+        else:
+            broken.append(node)
+    yield from broken
+
+
+def _is_whole(draft: Draft, node: int) -> bool:
+    """Whether all GPUs of a node may be taken."""
+    return bool(draft.free[node] == draft.cluster.node_gpus[node])
 
 
 def _has_part_of_larger(draft: Draft, node: int) -> bool:
@@ -99,11 +122,10 @@ def _has_part_of_larger(draft: Draft, node: int) -> bool:
 
 def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -> Iterator[Opening]:
     """Nodes that have room for a piece once some smaller jobs are gone."""
-    free = draft.free_of(kind)
     for node in most_free_first(draft, kind, size, from_the_end=several):
         if several and _has_part_of_larger(draft, node):
             continue
-        lacking = size - int(free[node])
+        lacking = size - int(draft.free[node])
         victims = _fewest(who.victims_on(draft, node, smaller_than=size), lacking)
         if lacking <= 0 or victims:
             restarts, moved_gpus = sum(v[0] for v in victims), sum(v[1] for v in victims)
