@@ -3,17 +3,14 @@
 It has objects of any kind with versions, uids, finalizers, graceful deletion and merge patches. It lists in
 pages whose tokens expire, has watches with bookmarks, and faults on demand. It validates nothing, and has no
 scheduler and no kubelet: tests play those.
-
-`python -m tests.backends.kubernetes.memory_server NODES PODS` serves made objects.
 """
 
 import asyncio
 import json
-import sys
 import uuid
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -94,6 +91,8 @@ class MemoryServer:
     rights: dict[str, set[tuple[str, str]]] = field(default_factory=dict)  # (verb, plural) by token; else all
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
     watching: dict[str, int] = field(default_factory=dict)  # open watches, by plural
+    following: int = 0  # logs that are being followed
+    log_poll_s: float = 0.02  # between looks for more of a log
     port: int = 0
 
     # ── for tests ─────────────────────────────────────────────────────────────────────────────────
@@ -295,7 +294,8 @@ class MemoryServer:
             while not writer.transport.is_closing():
                 changed = self.changed
                 if not self.is_silent:
-                    for version, plural, kind, item in self.happened:
+                    first = bisect_right(self.happened, since, key=lambda each: each[0])
+                    for version, plural, kind, item in self.happened[first:]:
                         namespace = item["metadata"].get("namespace", "")
                         is_asked_for = plural == call.plural and call.namespace in ("", namespace)
                         if version > since and is_asked_for:
@@ -315,6 +315,32 @@ class MemoryServer:
         finally:
             self.watching[call.plural] -= 1
         writer.write(b"0\r\n\r\n")
+
+    async def _follow_log(self, call: Request, writer: asyncio.StreamWriter) -> None:
+        """Write what a pod writes until it has ended."""
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n")
+        name, written = (call.namespace, call.name), 0
+        self.following += 1
+        try:
+            while not writer.transport.is_closing():
+                has_ended = self._has_ended(name)  # before the rest of it is read
+                text = self.logs.get(name, b"")[written:]
+                if text:
+                    writer.write(b"%x\r\n%s\r\n" % (len(text), text))
+                    written += len(text)
+                await writer.drain()
+                if has_ended:
+                    break
+                await asyncio.sleep(self.log_poll_s)
+        finally:
+            self.following -= 1
+        writer.write(b"0\r\n\r\n")
+
+    def _has_ended(self, name: Name) -> bool:
+        """Whether no container of a pod runs any more."""
+        pod = self.objects["pods"].get(name)
+        statuses = pod["status"].get("containerStatuses", []) if pod is not None else []
+        return not any("running" in each["state"] for each in statuses)
 
     def _say(self, writer: asyncio.StreamWriter, kind: str, item: Object) -> None:
         line = msgspec.json.encode({"type": kind, "object": item}) + b"\n"
@@ -355,6 +381,9 @@ class MemoryServer:
                 return
             if call.plural == "version":
                 content: Any = {"gitVersion": self.git_version}
+            elif call.subresource == "log" and "follow" in call.query:
+                await self._follow_log(call, writer)
+                return
             elif call.subresource == "log":
                 respond(writer, 200, self.logs.get((call.namespace, call.name), b""))
                 return
@@ -563,24 +592,3 @@ def a_gated_pod(
         ]
     gated = {"schedulingGates": [{"name": "stretto.dev/gate"}], "containers": [container]}
     return {"metadata": metadata, "spec": {**gated, **spec}, "status": {"phase": "Pending"}}
-
-
-def fill(server: MemoryServer, nodes: int, pods: int) -> None:
-    """Made nodes of eight GPUs each, and pods of one GPU each on them."""
-    for number in range(nodes):
-        server.put("nodes", a_node(f"n{number:05d}"), told=False)
-    for number in range(pods):
-        server.put("pods", a_pod(f"p{number:05d}", f"n{number % nodes:05d}"), told=False)
-
-
-async def serve(words: Iterable[str]) -> None:
-    """Serve made objects until killed; prints the address."""
-    server = await MemoryServer().open()
-    fill(server, *map(int, words))
-    print(server.url, flush=True)
-    with suppress(asyncio.CancelledError):
-        await asyncio.Event().wait()
-
-
-if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1:]))

@@ -211,7 +211,8 @@ async def test_a_follower_that_ends_after_its_log_was_finished_leaves_it_complet
         bind(server)
         await until_phase(backend, "running")
         backend.logs.finish(WORKER.id)
-        await asyncio.wait([backend.logs.followers[WORKER.id]], timeout=10.0)
+        end(server)
+        await asyncio.wait_for(backend.logs.followers[WORKER.id], 60.0)
         assert backend.logs.is_complete(WORKER.id)
 
 

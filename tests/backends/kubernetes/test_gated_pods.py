@@ -388,7 +388,9 @@ async def test_its_end_is_that_of_its_pod_and_forgetting_it_leaves_the_pod(
         state = (await states(backend))["7.1.0"]
         assert (state.phase, state.status) == ("ended", status)
         assert (f"exit status {code}" in state.why) == (code > 0)
-        assert b"kubectl logs -n team-a train-0" in (await backend.log("7.1.0")).data
+        log = await backend.log("7.1.0")
+        assert b"kubectl logs -n team-a train-0" in log.data
+        assert log.complete, "and nobody waits for more"
         await backend.forget("7.1.0")
         assert await states(backend) == {}
         assert server.of("DELETE", "pods") == []

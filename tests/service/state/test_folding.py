@@ -21,7 +21,7 @@ from stretto.service.scheduling.decision import snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.service import submission
-from stretto.service.state.events import Configured, UnknownEvent
+from stretto.service.state.events import Configured, NodeLost, NodeSeen, UnknownEvent
 from stretto.service.state.reducer import apply
 from stretto.service.state.state import State
 
@@ -150,3 +150,18 @@ def shown(state: State) -> dict[str, Any]:
     """What follows from the events, but for their number and time."""
     names = ("nodes", "node_index", "types", "jobs", "open", "placement", "cluster", "submitted")
     return {name: repr(getattr(state, name)) for name in names}
+
+
+def test_nodes_that_come_one_after_another_are_made_a_cluster_once_that_is_looked_at() -> None:
+    state = a_scene().state
+    assert state.cluster is not None
+    for number in range(50):
+        name = f"new{number}"
+        for event in (
+            NodeSeen(name, "a100", 8, others=1, shut="cordoned"),  # nobody is there who could give way
+            NodeLost(name, "its kubelet says nothing"),
+            NodeSeen(name, "a100", 8),
+        ):
+            apply(state, event, state.seq + 1, ACCEPTED_S)
+            assert state.nodes_changed, event
+    assert len(state.cluster.nodes) == 90

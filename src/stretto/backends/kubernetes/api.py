@@ -10,7 +10,7 @@ import random
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +29,7 @@ from stretto.model.errors import InputError
 ANSWER_S = 15.0  # longest that a call may take; chosen
 BUSY_TRIES = 4  # of a call that the server is too busy for, and says when to come back; chosen
 LONGEST_BUSY_S = 10.0  # of one wait until then; chosen
+IDLE = 20  # connections that are kept for the next call; chosen
 PAGE = 500  # objects of one answer to a list, as kubectl asks for
 EXEC_GROUP = "client.authentication.k8s.io"  # of plug-ins that log in
 MANAGER = "stretto"  # of fields, for server-side apply
@@ -108,12 +109,21 @@ def _know_version(plug_in: UserExec) -> None:
     plug_in.env = [*(plug_in.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(asked))]
 
 
+@dataclass
+class Connections(ConnectionParams):
+    """As many as are needed: each log that is followed holds one, and commands must not wait for those."""
+
+    limits: httpx.Limits = field(
+        default_factory=lambda: httpx.Limits(max_connections=None, max_keepalive_connections=IDLE)
+    )
+
+
 class Api:
     """One API server. Calls raise BackendUnreachable where it does not answer, Refusal where it refuses."""
 
     def __init__(self, config: SingleConfig) -> None:
         try:
-            self.client = AsyncClient(config, ConnectionParams(timeout=httpx.Timeout(ANSWER_S)))
+            self.client = AsyncClient(config, Connections(timeout=httpx.Timeout(ANSWER_S)))
         except (ConfigError, OSError, ssl.SSLError, AssertionError) as wrong:
             raise InputError(f"kubeconfig: context {config.context_name}: {wrong}") from None
         self.server = config.cluster.server

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stretto.agent.requests import WORKER_ID
-from stretto.backends.kubernetes import gated_pods, inventory, lent_nodes, manifests, pods
+from stretto.backends.kubernetes import gated_pods, lent_nodes, manifests, pods
 from stretto.backends.kubernetes.api import (
     NODES,
     PODS,
@@ -32,8 +32,9 @@ from stretto.backends.kubernetes.informer import Informer
 from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.log_spool import LogSpool
+from stretto.backends.kubernetes.machines import Circumstances, Machines
 from stretto.backends.kubernetes.node_pools import NodeSlots
-from stretto.backends.kubernetes.objects import Node, Pod
+from stretto.backends.kubernetes.objects import Node, Pod, differ
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import (
     BackendUnreachable,
@@ -86,6 +87,7 @@ class KubernetesBackend:
         self.lease = LeaderLease(api, options.namespace or namespace, service)
         self.growth = NodeGrowth(api, options, service, namespace, self.lease)
         self.gone: dict[str, Node] = {}  # machines that were listed, and are no more
+        self.machines = Machines(options)
         self.foreign = ForeignPods()
         self.lifter = GateLifter(api, service, lambda *key: self.pod_informer.items.get(key))
         self.ours: dict[str, Pod] = {}  # by the worker's id
@@ -142,12 +144,13 @@ class KubernetesBackend:
             self._warn_of_unused(before, after)
         elif before is not None:
             self.gone[before.metadata.name] = before
-        self.poll.notify()
+        if before is None or after is None or differ(before, after):
+            self.poll.notify()
 
     def _warn_of_unused(self, before: Node | None, after: Node) -> None:
         """Say why a node is not used whose labels name GPUs; the service lists only those that have some."""
-        gpus = self._gpus(after)
-        if not gpus.count and gpus.remark and (before is None or self._gpus(before) != gpus):
+        gpus = self.machines.gpus_of(after)
+        if not gpus.count and gpus.remark and (before is None or self.machines.gpus_of(before) != gpus):
             log.warning("node %s is not used: %s", after.metadata.name, gpus.remark)
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
@@ -173,6 +176,8 @@ class KubernetesBackend:
             self.vanished.pop(worker_id, None)
             if not is_placed:
                 self._follow_log(worker_id, after)
+            elif self._has_ended(worker_id) and not self.logs.is_complete(worker_id):
+                self.logs.finish(worker_id)  # all that there is of it says where to look
         elif worker_id in self.ours:
             last = self._state(self.ours.pop(worker_id))
             if last.holds_gpus:
@@ -184,10 +189,6 @@ class KubernetesBackend:
             self.waits_since_s.pop(pod.metadata.uid, None)
         self.poll.notify()
 
-    def _gpus(self, node: Node) -> Gpus:
-        resources = (self.options.gpu_resource,) if self.options.gpu_resource else inventory.GPU_RESOURCES
-        return inventory.gpus_of(node, resources, self.options.gpu_label)
-
     def _node(self, machine: str) -> Node | None:
         return self.node_informer.items.get(("", machine)) or self.gone.get(machine)
 
@@ -198,6 +199,7 @@ class KubernetesBackend:
         labels = {machine: node.metadata.labels for machine, node in known.items()}
         for replaced in self.slots.fill(present, labels):
             self.gone.pop(replaced, None)
+            self.machines.forget(replaced)
         past = {machine: self._machine_state(machine, node) for machine, node in self.gone.items()}
         states = [self._as_node(machine, state) for machine, state in {**past, **present}.items()]
         used = [state for state in states if state.gpus or state.remark]
@@ -208,26 +210,14 @@ class KubernetesBackend:
         """A machine as the service knows it: under the name of its slot, where it has one."""
         name = self.slots.name_of(machine)
         if name not in self.slots.pool_of:
-            return replace(state, name=name)
+            return state if name == machine else replace(state, name=name)
         remark = state.remark or (f"it is {machine} of the cluster" if state.up else "")
         return replace(state, name=name, comes=True, remark=remark)
 
     def _machine_state(self, name: str, node: Node) -> NodeState:
-        gpus = self._gpus(node)
-        others = self.foreign.gpus_on(name, gpus.resource)
-        tolerations = manifests.tolerations_for(self.options, gpus.resource)
-        is_gone, rack_label = name in self.gone, self.options.rack_label
-        state = inventory.node_state(node, gpus, others, tolerations, is_gone, rack_label)
-        if self.node_informer.is_stale and state.up:
-            return NodeState(
-                name,
-                state.gpu_type,
-                state.gpus,
-                up=False,
-                address=state.address,
-                why=self.node_informer.failure,
-            )
-        return state
+        others = self.foreign.gpus_on(name, self.machines.gpus_of(node).resource)
+        silent_why = self.node_informer.failure if self.node_informer.is_stale else ""
+        return self.machines.state_of(node, Circumstances(others, name in self.gone, silent_why))
 
     def _state(self, pod: Pod) -> WorkerState:
         machine = pod.spec.nodeName
@@ -348,7 +338,7 @@ class KubernetesBackend:
             )
         if lender := node.metadata.annotations.get(manifests.LENDER):
             raise NotNow(f"worker {worker.id}: node {worker.node} is with its lender {lender}")
-        gpus = self._gpus(node)
+        gpus = self.machines.gpus_of(node)
         if not all(0 <= gpu < gpus.count for gpu in worker.gpus) or len({*worker.gpus}) != len(worker.gpus):
             raise StartRefused(
                 f"worker {worker.id}: gpus must be below {gpus.count}, got {list(worker.gpus)}"
@@ -494,7 +484,7 @@ class KubernetesBackend:
             nodes = await self.nodes()
             workers = [(self._state(pod), bool(pod.metadata.deletionTimestamp)) for pod in self.ours.values()]
             known = [*self.node_informer.items.values(), *self.gone.values()]
-            machines = [(machine, self._gpus(machine)) for machine in known]
+            machines = [(machine, self.machines.gpus_of(machine)) for machine in known]
             await self.growth.ask_for(nodes, workers, machines)
 
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ class ForeignPods:
 
     def __init__(self) -> None:
         self.by_node: dict[str, dict[str, Pod]] = defaultdict(dict)  # and by uid
+        self._gpus: dict[str, dict[str, int]] = defaultdict(dict)  # by node and resource, as last counted
 
     def put(self, pod: Pod, is_there: bool) -> bool:
         """Take in a pod, which counts from the moment it is bound; whether anything has changed."""
@@ -21,6 +22,7 @@ class ForeignPods:
         holds = is_there and not is_over and _asks_for_devices(pod)
         if holds == (pod.metadata.uid in self.by_node[node]):
             return False
+        self._gpus.pop(node, None)
         if holds:
             self.by_node[node][pod.metadata.uid] = pod
         else:
@@ -29,7 +31,11 @@ class ForeignPods:
 
     def gpus_on(self, node: str, resource: str) -> int:
         """How many they hold there."""
-        return sum(inventory.gpus_requested(pod, resource) for pod in self.by_node.get(node, {}).values())
+        counted = self._gpus[node]
+        if resource not in counted:
+            pods = self.by_node.get(node, {}).values()
+            counted[resource] = sum(inventory.gpus_requested(pod, resource) for pod in pods)
+        return counted[resource]
 
 
 def _asks_for_devices(pod: Pod) -> bool:

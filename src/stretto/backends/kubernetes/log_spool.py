@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import random
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 SILENCE_S = (
     120.0  # of a log that is followed, before it is asked for again: its connection may be dead; chosen
 )
-RETRY_S = 0.5
+RETRY_S, LONGEST_RETRY_S = 0.5, 10.0  # before a log is asked for again, ever later while that fails; chosen
 POLL_S = 0.1  # between looks of a reader; chosen
 CATCH_UP_S = 5.0  # that a reader waits for the end of a log whose worker has ended; chosen
 LAST_TRIES = 10  # for the end of a log whose kubelet does not give it; chosen
@@ -105,26 +106,29 @@ class LogSpool:
 
     async def _follow(self, worker_id: str, pod: Pod, has_ended: Callable[[], bool]) -> None:
         path = f"{PODS.path(pod.metadata.namespace, pod.metadata.name)}/log"
-        position, tries = self._position(worker_id), 0
+        position, tries, pause_s = self._position(worker_id), 0, RETRY_S
         if self.path(worker_id).stat().st_size > position.size:  # written, and not yet noted as such
             os.truncate(self.path(worker_id), position.size)
         while not position.complete:
             ended_before = has_ended()  # what is read after its end is all
             try:
                 await self._read(worker_id, path, position, follow=not ended_before)
-                whole = ended_before
-            except (BackendUnreachable, Refusal, Expired) as failure:
+                whole, pause_s = ended_before, RETRY_S
+            except (BackendUnreachable, Refusal, Expired, OSError) as failure:
                 whole = False
                 if ended_before and isinstance(failure, Refusal):
                     tries += 1
                     if failure.code == 404 or tries >= LAST_TRIES:
                         self.finish(worker_id)
                         return
+                if isinstance(failure, OSError):  # of our own disk, which may have room again later
+                    log.warning("log of %s: %s", worker_id, failure)
+                pause_s = min(pause_s * 2, LONGEST_RETRY_S)
             if whole:
                 position.complete = True
                 self._save(worker_id, position)
                 return
-            await asyncio.sleep(RETRY_S)
+            await _pause(pause_s, has_ended if not ended_before else lambda: False)
 
     async def _read(self, worker_id: str, path: str, position: Position, *, follow: bool) -> None:
         """Append what comes after a position, until the stream ends."""
@@ -243,6 +247,16 @@ class LogSpool:
         part = self._at(worker_id).with_suffix(".part")
         part.write_text(json.dumps(vars(position)), encoding="ascii")
         part.replace(self._at(worker_id))
+
+
+async def _pause(pause_s: float, is_over: Callable[[], bool]) -> None:
+    """Wait for about so long, since others wait for the same server; no longer than until something is so."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + pause_s * random.uniform(0.5, 1.5)
+    while (left_s := until_s - loop.time()) > 0:
+        await asyncio.sleep(min(left_s, RETRY_S))
+        if is_over():
+            return
 
 
 def job_of(worker_id: str) -> str:

@@ -215,6 +215,15 @@ class WatchEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
+def differ(one: Node, other: Node) -> bool:
+    """Whether anything of a node that is looked at has changed; its version does with each sign of life."""
+    before, after = (
+        (each.metadata.uid, each.metadata.labels, each.metadata.annotations, each.spec, each.status)
+        for each in (one, other)
+    )
+    return before != after
+
+
 def condition(conditions: Sequence[Condition], name: str) -> Condition | None:
     """The condition of a type, or None."""
     return next((each for each in conditions if each.type == name), None)

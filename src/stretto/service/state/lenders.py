@@ -7,7 +7,6 @@ and its cluster has been told. Jobs that a settlement did not foresee on a retur
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stretto.model import Allocation
 from stretto.service.state import events as happened
 from stretto.service.state.lender_records import LenderRecord
 from stretto.service.state.records import NodeRecord
@@ -86,17 +85,10 @@ def note_waits(state: State, node: NodeRecord, now_s: float) -> None:
         _note_waits(state, now_s)
 
 
-def allocations_on(state: State, index: int) -> list[tuple[str, Allocation]]:
-    """(job, allocation) of all jobs that are to hold GPUs of a node."""
-    return [
-        (job, allocation) for job, allocation in (state.placement or {}).items() if index in allocation.nodes
-    ]
-
-
 def _call_back(state: State, name: str, now_s: float) -> None:
     node, index = _node(state, name), state.node_index[name]
     node.on_loan = False
-    for job, _ in allocations_on(state, index):
+    for job, _ in state.allocations_on(index):
         record = state.jobs[job]
         record.why = f"node {name} went back to lender {node.lender}"
         state.release(record, now_s, Cause(CauseKind.LENDER))
@@ -112,7 +104,7 @@ def _assign_nodes(state: State) -> None:
     for index, node in enumerate(state.nodes):
         lender = lender_of.get(node.name, "")
         if node.lender != lender:
-            node.lender, node.on_loan = lender, bool(lender and allocations_on(state, index))
+            node.lender, node.on_loan = lender, bool(lender and state.allocations_on(index))
             node.marked_for = lender or node.marked_for
             state.nodes_changed = True
     state.version += 1

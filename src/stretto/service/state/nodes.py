@@ -129,9 +129,7 @@ def _check_possible(event: happened.NodeSeen) -> None:
 def _give_way(state: State, index: int, now_s: float) -> None:
     """A job that was to start on GPUs that others hold by now waits again, the latest first."""
     node = state.nodes[index]
-    if not node.others or state.placement is None:
-        return
-    on_node = {job: allocation for job, allocation in state.placement.items() if index in allocation.nodes}
+    on_node = dict(state.allocations_on(index)) if node.others else {}
     masks = {job: allocation.masks[allocation.nodes.index(index)] for job, allocation in on_node.items()}
     too_many = sum(mask.bit_count() for mask in masks.values()) - (node.gpus - node.others)
     for record in sorted((state.jobs[job] for job in on_node), key=lambda record: -record.number):
@@ -186,9 +184,8 @@ def node_cordoned(state: State, event: happened.NodeCordoned, now_s: float) -> N
 
 def _close(state: State, index: int, now_s: float) -> None:
     """A job that trains on a node stays; one that was to come there does not."""
-    placement = state.placement
     closed = Cause(CauseKind.OPERATOR, state.nodes[index].name)
-    for job in [job for job, allocation in (placement or {}).items() if index in allocation.nodes]:
+    for job, _ in state.allocations_on(index):
         record = state.jobs[job]
         assert state.placement is not None
         smaller = kept_of(record, state.placement, index)
@@ -206,9 +203,7 @@ def _vacate(state: State, index: int, now_s: float) -> None:
     """
     node = state.nodes[index]
     cause = Cause(CauseKind.OPERATOR if node.up else CauseKind.NODE, node.name)
-    for job, allocation in list((state.placement or {}).items()):
-        if index not in allocation.nodes:
-            continue
+    for job, _ in state.allocations_on(index):
         record = state.jobs[job]
         if not node.up:
             for worker in record.workers.values():

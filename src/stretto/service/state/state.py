@@ -137,6 +137,15 @@ class State:
     def placement(self, placement: Placement) -> None:
         self._placement = placement
 
+    def allocations_on(self, index: int) -> list[tuple[JobId, Allocation]]:
+        """(job, allocation) of all jobs that are to hold GPUs of a node.
+
+        Asked of each of a thousand nodes that come one after another, it makes no cluster of them.
+        """
+        if self._placement is None or self._cluster is None or index >= len(self._cluster.nodes):
+            return []  # it has come since the cluster was made: nobody was given anything there
+        return [(job, held) for job, held in self._placement.items() if index in held.nodes]
+
     @property
     def knows_all_nodes(self) -> bool:
         """Whether every node is in the cluster that was made last."""

@@ -1,0 +1,64 @@
+"""Machines as the service sees them. One is looked at anew only where something of it has changed.
+
+A service asks for all of them at each change of any pod, and on a large cluster most are as before.
+"""
+
+from typing import NamedTuple
+
+from stretto.backends.kubernetes import inventory, manifests
+from stretto.backends.kubernetes.inventory import Gpus
+from stretto.backends.kubernetes.objects import Node
+from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import NodeState
+
+
+class Circumstances(NamedTuple):
+    """What the state of a machine depends on beside the machine."""
+
+    others: int  # GPUs that pods of other people hold there
+    is_gone: bool
+    silent_why: str  # why the API server does not answer; "": it does
+
+
+class Machines:
+    """The latest look at each."""
+
+    def __init__(self, options: KubernetesOptions) -> None:
+        self.options = options
+        self.resources = (options.gpu_resource,) if options.gpu_resource else inventory.GPU_RESOURCES
+        self._gpus: dict[str, tuple[Node, Gpus]] = {}  # by name
+        self._states: dict[str, tuple[Node, Circumstances, NodeState]] = {}
+
+    def gpus_of(self, node: Node) -> Gpus:
+        """Which GPUs it has."""
+        name = node.metadata.name
+        known = self._gpus.get(name)
+        if known is None or known[0] is not node:
+            known = node, inventory.gpus_of(node, self.resources, self.options.gpu_label)
+            self._gpus[name] = known
+        return known[1]
+
+    def state_of(self, node: Node, now: Circumstances) -> NodeState:
+        """Its state under its own name."""
+        name = node.metadata.name
+        known = self._states.get(name)
+        if known is None or known[0] is not node or known[1] != now:
+            known = node, now, self._look_at(node, now)
+            self._states[name] = known
+        return known[2]
+
+    def _look_at(self, node: Node, now: Circumstances) -> NodeState:
+        gpus = self.gpus_of(node)
+        tolerations = manifests.tolerations_for(self.options, gpus.resource)
+        rack_label = self.options.rack_label
+        state = inventory.node_state(node, gpus, now.others, tolerations, now.is_gone, rack_label)
+        if not now.silent_why or not state.up:
+            return state
+        return NodeState(
+            state.name, state.gpu_type, state.gpus, up=False, address=state.address, why=now.silent_why
+        )
+
+    def forget(self, name: str) -> None:
+        """It will not be asked for again."""
+        self._gpus.pop(name, None)
+        self._states.pop(name, None)
