@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 import httpx2 as httpx
 import yaml
+from tests.service.ports import free_ports
 
 FOLDER = Path(
     os.environ.get("STRETTO_TEST_KUBERNETES", "~/.cache/stretto-tests/kubernetes-1.20.2")
@@ -45,9 +45,9 @@ def missing_kubectl() -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """A port that nobody listens on now. It stays free over a restart: nobody who connects is given it."""
+    (port,) = free_ports("127.0.0.1", 1)
+    return port
 
 
 @dataclass

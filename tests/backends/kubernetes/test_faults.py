@@ -10,9 +10,11 @@ import pytest
 from tests.backends.kubernetes.in_memory import api_in_memory, backend_in_memory, until
 from tests.backends.kubernetes.memory_server import MemoryServer, a_node, a_pod
 
-from stretto.backends.kubernetes import manifests
+from stretto.backends.kubernetes import backend as backends
+from stretto.backends.kubernetes import job_secrets, manifests
 from stretto.backends.kubernetes.api import PODS, Refusal
-from stretto.backends.kubernetes.backend import KubernetesBackend
+from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
+from stretto.backends.kubernetes.machines import SILENT
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -122,6 +124,83 @@ async def test_a_token_is_in_a_secret_that_goes_with_the_last_pod_of_its_job(tmp
         await until_phase(backend, "ended")
         await backend.forget(WORKER.id)
         assert server.objects["secrets"] == {} == server.objects["pods"]
+
+
+async def test_a_secret_goes_with_the_last_pod_though_its_deletion_fails_and_the_service_is_killed(
+    tmp_path: Path,
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        end(server)
+        await until_phase(backend, "ended")
+        server.fail("DELETE", "secrets", 500, "etcd is away")
+        with pytest.raises(BackendUnreachable):
+            await backend.forget(WORKER.id)
+        later = await open_kubernetes(backend.options, "s1", tmp_path / "state")
+        try:
+            await later.forget(WORKER.id)
+            assert server.objects["secrets"] == {} == server.objects["pods"]
+        finally:
+            await later.close()
+
+
+async def test_a_job_whose_pods_are_refused_leaves_no_secret_and_has_one_when_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+    async with backend_in_memory(tmp_path) as (server, backend):
+        server.fail("POST", "pods", 403, "exceeded quota")
+        with pytest.raises(NotNow, match="exceeded quota"):
+            await backend.start(WORKER)
+        assert len(server.objects["secrets"]) == 1, "it is tried again soon"
+        monkeypatch.setattr(job_secrets, "UNUSED_S", 0.1)
+        await until(lambda: not server.objects["secrets"])
+        await backend.start(WORKER)
+        await asyncio.sleep(0.3)
+        assert len(server.objects["secrets"]) == 1
+
+
+async def test_a_worker_that_starts_while_the_last_other_one_is_forgotten_finds_the_secret(
+    tmp_path: Path,
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        second = replace(WORKER, id="7.1.1", gpus=(1,), node="k1")
+        for _ in range(20):
+            await backend.start(WORKER)
+            end(server)
+            await until_phase(backend, "ended")
+            await asyncio.gather(backend.forget(WORKER.id), backend.start(second))
+            assert len(server.objects["secrets"]) == 1
+            end(server, worker=second)
+            while {state.id: state.phase for state in await backend.workers()}[second.id] != "ended":
+                await asyncio.sleep(0.01)
+            await backend.forget(second.id)
+            assert server.objects["secrets"] == {}
+            backend.logs.delete([WORKER.id, second.id])
+
+
+# ── silence ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_while_the_api_server_is_away_nodes_and_workers_stay_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stretto.backends.kubernetes.informer.STALE_S", 0.0)
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+        for kind in ("nodes", "pods"):
+            server.fail("WATCH", kind, 403, "RBAC is not ready", times=10**6)
+            server.fail("GET", kind, 403, "RBAC is not ready", times=10**6)
+        server.cut()
+        await until(lambda: backend.node_informer.is_stale and backend.pod_informer.is_stale)
+        shown = {node.name: (node.up, node.remark) for node in await backend.nodes()}
+        assert shown == dict.fromkeys(("k0", "k1"), (True, SILENT))
+        assert (await state_of(backend)).phase == "running"  # type: ignore[union-attr]
+        server.faults.clear()
+        await until(lambda: not backend.node_informer.is_stale)
+        assert {node.remark for node in await backend.nodes()} == {""}
 
 
 # ── ends ──────────────────────────────────────────────────────────────────────────────────────────

@@ -10,11 +10,11 @@ from tests.backends.kubernetes.in_memory import backend_in_memory
 from tests.backends.kubernetes.memory_server import a_node, a_pod
 
 from stretto.backends.kubernetes.foreign_pods import ForeignPods
-from stretto.backends.kubernetes.machines import Circumstances, Machines
+from stretto.backends.kubernetes.machines import SILENT, Circumstances, Machines
 from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
 
-FINE = Circumstances(0, False, "")
+FINE = Circumstances(0, False, False)
 
 
 def a_machine(gpus: int = 8) -> Node:
@@ -32,21 +32,28 @@ def test_the_same_look_is_the_same_value_and_a_changed_machine_another() -> None
 
 
 @pytest.mark.parametrize(
-    ("now", "up", "dead", "others"),
+    ("now", "up", "dead", "others", "remark"),
     [
-        (FINE._replace(others=3), True, False, 3),
-        (FINE._replace(is_gone=True), False, True, 0),
-        (FINE._replace(silent_why="the API server does not answer"), False, False, 0),
+        (FINE._replace(others=3), True, False, 3, ""),
+        (FINE._replace(is_gone=True), False, True, 0, ""),
+        (FINE._replace(is_silent=True), True, False, 0, SILENT),
     ],
 )
 def test_what_happens_around_a_machine_counts_at_once(
-    now: Circumstances, up: bool, dead: bool, others: int
+    now: Circumstances, up: bool, dead: bool, others: int, remark: str
 ) -> None:
     machines, node = Machines(KubernetesOptions()), a_machine()
     before = machines.state_of(node, FINE)
     state = machines.state_of(node, now)
-    assert (state.up, state.dead, state.others) == (up, dead, others)
+    assert (state.up, state.dead, state.others, state.remark) == (up, dead, others, remark)
     assert machines.state_of(node, FINE) == before
+
+
+def test_of_a_machine_without_gpus_nothing_is_said_while_the_api_server_is_silent() -> None:
+    node = a_machine(0)
+    node.metadata.labels.clear()
+    state = Machines(KubernetesOptions()).state_of(node, FINE._replace(is_silent=True))
+    assert (state.gpus, state.remark) == (0, "")
 
 
 def test_pods_of_others_are_counted_anew_where_one_comes_or_goes() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.backends.kubernetes.control_plane import ControlPlane
-from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, missing
+from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, missing, process_in
 from tests.conformance.worlds.kubernetes import rights
 
 from stretto.backends.kubernetes.backend import open_kubernetes
 from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.protocol import Backend, WorkerStart, WorkerState
+from stretto.backends.protocol import Backend, NotNow, WorkerStart, WorkerState
 
 pytestmark = [
     pytest.mark.processes,
@@ -122,6 +122,33 @@ async def test_a_stop_reaches_the_command_in_its_container_as_sigterm(
         assert (state.status, state.stopped) == (7, True), state
         await log_of(backend, "8.1.0", "saved")
         await backend.forget("8.1.0")
+    finally:
+        await backend.close()
+
+
+async def test_a_kubelet_that_dies_leaves_its_workers_running_and_finds_them_again(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    backend = await connect(nodes, tmp_path)
+    try:
+        script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.1; done"
+        await backend.start(worker("30.1.0", "r0", script, (0, 1)))
+        await log_of(backend, "30.1.0", "ready")
+        container = process_in("30.1.0", 1)
+        nodes.kill_kubelet("r0")
+        assert (await until(backend, "30.1.0", "unknown")).holds_gpus
+        with pytest.raises(NotNow, match=r"is in use by 30\.1\.0"):
+            await backend.start(worker("31.1.0", "r0", "echo never"))
+        assert process_in("30.1.0", 1) == container != 0, "its container goes on"
+        nodes.bring_kubelet_back("r0")
+        await until(backend, "30.1.0", "running")
+        assert process_in("30.1.0", 1) == container, "it was not started again"
+        await backend.stop("30.1.0", 10)
+        assert (await until(backend, "30.1.0", "ended")).stopped
+        await backend.forget("30.1.0")
+        await backend.start(worker("32.1.0", "r0", "exit 4", (0, 1)))
+        assert (await until(backend, "32.1.0", "ended")).status == 4, "its GPUs are there again"
+        await backend.forget("32.1.0")
     finally:
         await backend.close()
 

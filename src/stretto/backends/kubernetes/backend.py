@@ -30,6 +30,7 @@ from stretto.backends.kubernetes.foreign_pods import ForeignPods
 from stretto.backends.kubernetes.gated_pods import GateLifter
 from stretto.backends.kubernetes.informer import Informer
 from stretto.backends.kubernetes.inventory import Gpus
+from stretto.backends.kubernetes.job_secrets import JobSecrets
 from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.log_spool import LogSpool
 from stretto.backends.kubernetes.machines import Circumstances, Machines
@@ -95,7 +96,8 @@ class KubernetesBackend:
         self.vanished: dict[str, WorkerState] = {}  # whose pods somebody took away, finalizer and all
         self.waits_since_s: dict[str, float] = {}  # monotonic; of pods that have not begun, by uid
         self.starting: dict[str, asyncio.Lock] = {}
-        self.prepared: set[tuple[str, str]] = set()  # namespaces with our supervisor, and jobs with a secret
+        self.prepared: set[str] = set()  # namespaces with our supervisor
+        self.secrets = JobSecrets(api, service)
         self.tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> "KubernetesBackend":
@@ -216,8 +218,8 @@ class KubernetesBackend:
 
     def _machine_state(self, name: str, node: Node) -> NodeState:
         others = self.foreign.gpus_on(name, self.machines.gpus_of(node).resource)
-        silent_why = self.node_informer.failure if self.node_informer.is_stale else ""
-        return self.machines.state_of(node, Circumstances(others, name in self.gone, silent_why))
+        now = Circumstances(others, name in self.gone, self.node_informer.is_stale)
+        return self.machines.state_of(node, now)
 
     def _state(self, pod: Pod) -> WorkerState:
         machine = pod.spec.nodeName
@@ -291,23 +293,28 @@ class KubernetesBackend:
         if (requests := self.growth.requests) is not None:
             manifest["metadata"]["annotations"] |= requests.annotations_for(worker.job, namespace)
         try:
-            await self._prepare(namespace, worker)
+            await self._prepare(namespace)
             self.logs.begin(worker.id)
-            try:
-                pod = await self.api.create(PODS, namespace, manifest)
-            except Refusal as refusal:
-                if refusal.code != 409:
-                    raise
-                existing = await self.api.get(PODS, namespace, manifest["metadata"]["name"])
-                if existing is None:
-                    raise NotNow(f"worker {worker.id}: its pod is just going away") from None
-                self._same(worker, existing)
-                pod = existing
+            async with self.secrets.during(namespace, worker):
+                pod = await self._create(namespace, worker, manifest)
+                self.pod_informer.put(pod)
         except Refusal as refusal:
             why = f"worker {worker.id}: the API server refuses its pod: {refusal}"
             raise (NotNow(why) if refusal.is_for_later else StartRefused(why)) from None
-        self.pod_informer.put(pod)
         return self._state(self.ours.get(worker.id, pod))
+
+    async def _create(self, namespace: str, worker: WorkerStart, manifest: Mapping[str, Any]) -> Pod:
+        """The pod of a worker, also where it was created before; raises Refusal."""
+        try:
+            return await self.api.create(PODS, namespace, manifest)
+        except Refusal as refusal:
+            if refusal.code != 409:
+                raise
+        existing = await self.api.get(PODS, namespace, manifest["metadata"]["name"])
+        if existing is None:
+            raise NotNow(f"worker {worker.id}: its pod is just going away")
+        self._same(worker, existing)
+        return existing
 
     async def _lift(self, worker: WorkerStart, gpus: Gpus) -> WorkerState:
         """Place a pod of other people, instead of creating one."""
@@ -362,19 +369,15 @@ class KubernetesBackend:
             if node is not None:
                 self.node_informer.put(node)
 
-    async def _prepare(self, namespace: str, worker: WorkerStart) -> None:
-        """The ConfigMap with the supervisor, and the Secret of the job; raises Refusal."""
-        if (namespace, "") not in self.prepared:
+    async def _prepare(self, namespace: str) -> None:
+        """The ConfigMap with the supervisor, and the Service that names pods; raises Refusal."""
+        if namespace not in self.prepared:
             code = manifests.code_map(namespace)
             await self._create_once(f"api/v1/namespaces/{namespace}/configmaps", code)
             if not self.options.host_network:
                 network = manifests.network(namespace, self.service)
                 await self._create_once(f"api/v1/namespaces/{namespace}/services", network)
-            self.prepared.add((namespace, ""))
-        if manifests.TOKEN in worker.env and (namespace, worker.job) not in self.prepared:
-            secret = manifests.token_secret(namespace, self.service, worker)
-            await self._create_once(f"api/v1/namespaces/{namespace}/secrets", secret)
-            self.prepared.add((namespace, worker.job))
+            self.prepared.add(namespace)
 
     async def _create_once(self, path: str, manifest: dict[str, Any]) -> None:
         with suppress_refusal(409):
@@ -441,6 +444,8 @@ class KubernetesBackend:
             self.poll.notify()
             return
         await self.logs.catch_up(worker_id)  # the log goes with the pod
+        # While the pod is there, whoever has to do this again finds that it is to be done.
+        await self._drop_secret(*_job_of(pod), but=worker_id)
         with suppress_refusal(404):
             patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
             await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
@@ -450,17 +455,16 @@ class KubernetesBackend:
         self.ours.pop(worker_id, None)
         self.pod_informer.items.pop((metadata.namespace, metadata.name), None)
         self.logs.finish(worker_id)
-        job = metadata.labels.get(manifests.JOB, "")
-        if job and not any(other.metadata.labels.get(manifests.JOB) == job for other in self.ours.values()):
-            await self._drop_secret(metadata.namespace, job)
         self.poll.notify()
 
-    async def _drop_secret(self, namespace: str, job: str) -> None:
-        """A job without pods has no use for its secret; another start makes a new one."""
-        self.prepared.discard((namespace, job))
-        name = manifests.secret_name(self.service, job)
-        with suppress_refusal(404):
-            await self._asked(self.api.delete(f"api/v1/namespaces/{namespace}/secrets/{name}"))
+    async def _drop_secret(self, namespace: str, job: str, but: str = "") -> None:
+        """A job without pods has no use for its secret; another start makes a new one. but: a worker."""
+
+        def has_pods() -> bool:
+            others = (pod for worker_id, pod in self.ours.items() if worker_id != but)
+            return any(_job_of(pod) == (namespace, job) for pod in others)
+
+        await self._asked(self.secrets.drop(namespace, job, has_pods))
 
     async def delete_logs(self, job: str) -> None:
         """Remove the logs of a job's forgotten workers."""
@@ -512,7 +516,7 @@ class KubernetesBackend:
     # ── pods that do not begin ────────────────────────────────────────────────────────────────────
 
     async def _tend(self) -> None:
-        """Take back what does not begin, and placeholders that have a node, until cancelled."""
+        """Take back what does not begin, and what nothing needs any more, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -524,6 +528,12 @@ class KubernetesBackend:
                     await self._tend_to(pod)
                 except (BackendUnreachable, Refusal, StaleLeader) as failure:
                     log.info("pod %s is not taken back yet: %s", pod.metadata.name, failure)
+            for namespace, job in self.secrets.unused({_job_of(pod) for pod in self.ours.values()}):
+                try:
+                    await self.lease.admit()
+                    await self._drop_secret(namespace, job)
+                except (BackendUnreachable, StaleLeader) as failure:
+                    log.info("the secret of job %s is not taken away yet: %s", job, failure)
 
     async def _tend_to(self, pod: Pod) -> None:
         state = self._state(pod)
@@ -548,6 +558,10 @@ class KubernetesBackend:
         await self.lease.release()
         await self.logs.close()
         await self.api.close()
+
+
+def _job_of(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pods.job_of(pod)
 
 
 def _path(pod: Pod) -> str:

@@ -3,6 +3,7 @@
 A service asks for all of them at each change of any pod, and on a large cluster most are as before.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from stretto.backends.kubernetes import inventory, manifests
@@ -11,13 +12,15 @@ from stretto.backends.kubernetes.objects import Node
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import NodeState
 
+SILENT = "shown as before the API server fell silent"
+
 
 class Circumstances(NamedTuple):
     """What the state of a machine depends on beside the machine."""
 
     others: int  # GPUs that pods of other people hold there
     is_gone: bool
-    silent_why: str  # why the API server does not answer; "": it does
+    is_silent: bool  # the API server has not answered for a while
 
 
 class Machines:
@@ -52,11 +55,10 @@ class Machines:
         tolerations = manifests.tolerations_for(self.options, gpus.resource)
         rack_label = self.options.rack_label
         state = inventory.node_state(node, gpus, now.others, tolerations, now.is_gone, rack_label)
-        if not now.silent_why or not state.up:
-            return state
-        return NodeState(
-            state.name, state.gpu_type, state.gpus, up=False, address=state.address, why=now.silent_why
-        )
+        if now.is_silent and state.gpus and not state.remark:
+            # Its kubelet, and what runs there, go on without the API server: nothing follows of that silence.
+            return replace(state, remark=SILENT)
+        return state
 
     def forget(self, name: str) -> None:
         """It will not be asked for again."""

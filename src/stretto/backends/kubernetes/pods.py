@@ -40,6 +40,11 @@ def worker_id(pod: Pod) -> str:
     return pod.metadata.annotations.get(manifests.WORKER, "")
 
 
+def job_of(pod: Pod) -> str:
+    """Of the job whose worker it is."""
+    return pod.metadata.labels.get(manifests.JOB) or worker_id(pod).partition(".")[0]
+
+
 def machine_of(pod: Pod) -> str:
     """The name in the cluster of the node that it is meant for; "" where it does not say."""
     annotations = pod.metadata.annotations
@@ -73,7 +78,7 @@ def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> Wor
         "id": worker_id(pod),
         "node": node,
         "gpus": gpus_of(pod),
-        "job": pod.metadata.labels.get(manifests.JOB) or worker_id(pod).partition(".")[0],
+        "job": job_of(pod),
         "stopped": was_stopped(pod),
     }
     if manifests.WITHDRAWN in annotations and has_let_go(pod):
