@@ -1,5 +1,6 @@
 """The dashboard in a real browser: every page has its data, changes by itself, and fits its window."""
 
+import re
 from typing import Any
 
 import pytest
@@ -137,18 +138,24 @@ def test_decisions_say_why_and_what_changed_and_lead_to_the_jobs(page: Any, runn
 def test_a_job_that_waits_says_when_it_is_foreseen_to_start_and_what_would_start_it(
     page: Any, running: Running
 ) -> None:
+    # Of 16 such GPUs eight are held by a job that asked for no other number, so that another gets no 16.
+    job = "{name: NAME, model: resnet18, run: 'true', resources: {accelerators: 'a100:GPUS'}}"
     with running.client() as client:
-        large = "{name: too-many, model: resnet18, run: 'true', resources: {accelerators: 'a100:8'}}"
-        names = [str(client.submit(large)["id"]) for _ in range(2)]
+        holder = str(client.submit(job.replace("NAME", "holds").replace("GPUS", "8"))["id"])
+        name = ""
         try:
-            until(lambda: any(client.describe(each)["gpus"] for each in names), what="one of them runs")
-            (name,) = [each for each in names if not client.describe(each)["gpus"]]
+            until(lambda: client.describe(holder)["gpus"] == 8, what="it runs")
+            name = str(client.submit(job.replace("NAME", "too-many").replace("GPUS", "16"))["id"])
             page.goto(f"/jobs/{name}")
             page.get_by_role("heading", name="Why it waits").wait_for()
             page.get_by_text(f"stretto explain {name}").wait_for()
+            said = re.compile("It is foreseen to start|When it starts cannot be said yet")
+            page.get_by_text(said).wait_for()
+            holding = page.get_by_role("region", name="jobs that hold GPUs that suit it")
+            holding.get_by_role("link", name=f"holds {holder}").wait_for()
             assert fits(page)
         finally:
-            for each in names:
+            for each in filter(None, (name, holder)):
                 client.change(each, "cancel")
                 client.wait(each)
 

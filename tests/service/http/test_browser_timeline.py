@@ -116,13 +116,16 @@ def test_a_what_if_stands_beside_what_is_with_its_command(page: Any, running: Ru
     page.get_by_role("columnheader", name="then: fifo").wait_for()
     rows = page.get_by_role("region", name="jobs, now and then").locator("tbody tr")
     rows.filter(has=page.get_by_role("link", name="train-0 1", exact=True)).get_by_text("left out").wait_for()
-    page.get_by_role("row", name="Mean JCT of all jobs").wait_for()
+    page.get_by_role("row", name=re.compile(r"Mean JCT of the \d+ jobs on both sides")).wait_for()
     assert fits(page)
     page.reload()  # the address asks again by itself
     page.get_by_role("columnheader", name="then: fifo").wait_for()
     with running.client() as client:
         answer = client.whatif(policy="fifo", without=["1"])
     assert rows.count() == len(answer["present"]["jobs"])
+    page.get_by_role("button", name="leave job 1 in").click()
+    page.get_by_role("button", name="Forecast").click()
+    page.get_by_role("row", name="Mean JCT of all jobs").wait_for()
 
 
 def test_a_what_if_that_takes_long_says_so_and_is_cancelled(page: Any) -> None:

@@ -130,9 +130,11 @@ function Answer({ answer, isOld }) {
   const waits = (side) => mean(side.map((job) => Math.max(job.start.middle - now, 0)));
   const wait = [waits(starting), changed ? waits(starting.map((job) => after.get(job.id))) : null];
   const counted = present.counted_jobs;
-  const isPartial = [present, changed].some((side) => side && counted < side.open_jobs);
+  const sides = [present, changed].filter(Boolean), fewest = Math.min(...sides.map((side) => side.open_jobs));
+  const those = counted < fewest ? `${plural(counted, "job")} that end${counted === 1 ? "s" : ""} in all futures`
+    : sides.some((side) => counted < side.open_jobs) ? `the ${plural(counted, "job")} on both sides` : "all jobs";
   const facts = [
-    ...(counted ? [[isPartial ? `Mean JCT of ${plural(counted, "job")} that end${counted === 1 ? "s" : ""} in all futures` : "Mean JCT of all jobs", (side) => html`<${Span} span=${side.mean_jct_s} from=${0} />`, [middle(present.mean_jct_s), middle(changed?.mean_jct_s)]]] : []),
+    ...(counted ? [[`Mean JCT of ${those}`, (side) => html`<${Span} span=${side.mean_jct_s} from=${0} />`, [middle(present.mean_jct_s), middle(changed?.mean_jct_s)]]] : []),
     ...(wait[0] === null && wait[1] === null ? [] : [["Mean wait from now, of jobs that wait", (side) => duration(wait[side === present ? 0 : 1]), wait]]),
     ["All done in", (side) => html`<${Span} span=${side.last_end} from=${now} />`, [middle(present.last_end), middle(changed?.last_end)], ["sooner", "later"]],
   ];
