@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from stretto.jobfile import JobSpec
 from stretto.model import Allocation, JobId, Memory, actions_between
+from stretto.service.reconcile.held_gpus import GpuOccupancy
 from stretto.service.reconcile.reconciler import Start, Stop, next_steps
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event
@@ -144,15 +145,14 @@ class Scene:
             or known.life is WorkerPhase.ENDED
         }
 
-    def taken(self) -> set[tuple[int, int]]:
-        strays = [self.running[name] for name in self.strays()]
-        return {(worker.node, gpu) for worker in strays for gpu in worker.gpus} | {
-            (worker.node, gpu)
-            for record in self.state.open_jobs()
-            for worker in record.workers.values()
-            if worker.life is not WorkerPhase.ENDED
-            for gpu in worker.gpus
-        }
+    def taken(self) -> GpuOccupancy:
+        held = GpuOccupancy()
+        for name in self.strays():
+            held.put(f"seen:{name}", [(self.running[name].node, self.running[name].mask)])
+        for record in self.state.open_jobs():
+            workers = [worker for worker in record.workers.values() if worker.life is not WorkerPhase.ENDED]
+            held.put(record.id, [(worker.node, worker.mask) for worker in workers])
+        return held
 
     def names(self, job: str) -> list[str]:
         """Workers of a job that run."""

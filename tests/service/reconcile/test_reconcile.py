@@ -259,6 +259,61 @@ def test_a_job_moves_to_other_gpus_by_way_of_a_generation_of_all() -> None:
     assert job.attempt == 1
 
 
+def trains_on(scene: Scene, name: str, **masks: int) -> None:
+    """A job of several workers trains there."""
+    scene.submit(name, gpus=2, elastic=(1, 4))
+    scene.give(**{f"_{name}": masks})
+    scene.reconcile()
+    scene.ready(*scene.names(name))
+    scene.reconcile()
+    scene.join(name)
+    scene.reconcile()
+
+
+def moves_in_place(scene: Scene, name: str) -> None:
+    """The newcomers of a job take over."""
+    scene.ready(*(one for one in scene.names(name) if not scene.state.jobs[name].workers[one].joined))
+    for _ in range(2):  # all together, then the newcomers alone
+        scene.reconcile()
+        scene.join(name)
+    scene.reconcile()
+
+
+@pytest.mark.parametrize("jobs", [("1", "2"), ("1", "2", "3")])
+def test_of_jobs_that_wait_for_each_others_gpus_the_last_one_stops_and_starts_again(
+    jobs: tuple[str, ...],
+) -> None:
+    scene = Scene(nodes=len(jobs))
+    for node, name in enumerate(jobs):
+        trains_on(scene, name, **{f"n{node}": 0b11})
+    *others, last = jobs
+    around = {f"_{name}": {f"n{(node + 1) % len(jobs)}": 0b11} for node, name in enumerate(jobs)}
+    scene.give(**around)
+    scene.reconcile()
+    assert scene.asked_to_stop == {f"{last}.1.0", f"{last}.1.1"}
+    for name in scene.names(last):
+        scene.end(name, 143)
+    scene.reconcile()
+    for name in reversed(others):
+        moves_in_place(scene, name)
+        assert {scene.running[one].node for one in scene.names(name)} == {jobs.index(name) + 1}
+    assert {scene.running[one].node for one in scene.names(last)} == {0}
+    assert [scene.state.jobs[name].attempt for name in jobs] == [*(1 for _ in others), 2]
+    assert scene.asked_to_stop == {f"{last}.1.0", f"{last}.1.1"}
+
+
+def test_a_job_that_waits_for_one_which_waits_for_nobody_goes_on_until_it_can_move() -> None:
+    scene = Scene(nodes=3)
+    trains_on(scene, "1", n0=0b11)
+    trains_on(scene, "2", n1=0b11)
+    scene.give(_1={"n1": 0b11}, _2={"n2": 0b11})
+    scene.reconcile()
+    assert scene.asked_to_stop == set()
+    moves_in_place(scene, "2")
+    moves_in_place(scene, "1")
+    assert [scene.state.jobs[name].attempt for name in ("1", "2")] == [1, 1]
+
+
 def test_a_newcomer_that_is_not_wanted_any_more_ends_before_it_took_part() -> None:
     scene = Scene()
     elastic_job(scene)

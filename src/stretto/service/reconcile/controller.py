@@ -32,12 +32,12 @@ from stretto.service.reconcile.diff import (
     HOLDER,
     UNKNOWN,
     VANISHED,
-    GpuOccupancy,
     WorkerCache,
     about_nodes,
     about_vanished,
     about_workers,
 )
+from stretto.service.reconcile.held_gpus import GpuOccupancy
 from stretto.service.reconcile.reconciler import (
     Command,
     Divide,

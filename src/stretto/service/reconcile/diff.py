@@ -1,10 +1,11 @@
 """What the backend shows against what the log says: its workers, their GPUs, and the events that follow."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stretto.backends.protocol import NodeState, WorkerState
 from stretto.service.eventlog.writer import LogWriter
+from stretto.service.reconcile.held_gpus import GpuOccupancy
 from stretto.service.state.events import (
     Event,
     NodeDead,
@@ -16,34 +17,6 @@ from stretto.service.state.events import (
 )
 from stretto.service.state.records import KILLED, TERMINATED, JobRecord, NodeRecord, WorkerPhase
 from stretto.service.state.state import State
-
-
-@dataclass
-class GpuOccupancy:
-    """A container of (node, GPU) that is held. A holder is a job, or a worker that is seen."""
-
-    on: dict[int, dict[str, int]] = field(default_factory=dict)  # node → holder → mask
-    of: dict[str, tuple[int, ...]] = field(default_factory=dict)  # holder → nodes
-
-    def put(self, holder: str, slots: Iterable[tuple[int, int]]) -> None:
-        """From now on, a holder has these (node, mask) and no others."""
-        masks: dict[int, int] = {}
-        for node, mask in slots:
-            masks[node] = masks.get(node, 0) | mask
-        for node in self.of.pop(holder, ()):
-            if node not in masks:
-                del self.on[node][holder]
-        for node, mask in masks.items():
-            self.on.setdefault(node, {})[holder] = mask
-        if masks:
-            self.of[holder] = tuple(masks)
-
-    def __contains__(self, slot: object) -> bool:
-        """Whether any GPU of a node is held."""
-        assert isinstance(slot, tuple)
-        node, gpu = slot
-        return any(mask >> gpu & 1 for mask in self.on.get(node, {}).values())
-
 
 # ── workers as the backend last showed them, and the GPUs that they hold, whatever the log says of them ─────
 

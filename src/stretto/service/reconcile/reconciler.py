@@ -10,11 +10,12 @@ A worker is recorded as wanted only once no other is recorded on its GPUs. So by
 twice.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from stretto.model import Allocation, Batch
+from stretto.service.reconcile.held_gpus import GpuOccupancy
 from stretto.service.state.events import (
     AttemptClosed,
     Ended,
@@ -119,14 +120,14 @@ def wanted_slots(state: State, record: JobRecord) -> list[Slot]:
 def next_steps(
     state: State,
     record: JobRecord,
-    taken: Container[tuple[int, int]],
+    taken: GpuOccupancy,
     now_s: float,
     divide: Divide = as_script_says,
 ) -> Steps:
     """The next steps of one job.
 
-    taken: (node, GPU) that processes hold, ours by the log or strays that the backend shows. divide: the
-    batch of workers, by rank, where no decision has chosen one.
+    taken: GPUs that processes hold, ours by the log or strays that the backend shows. divide: the batch of
+    workers, by rank, where no decision has chosen one.
     """
     steps = Steps(partial(divide, state))
     if record.has_ended:
@@ -164,7 +165,7 @@ def _leave(steps: Steps, record: JobRecord, alive: list[Worker]) -> None:
     steps.stop(alive, record.spec.grace_period_s)
 
 
-def _begin(steps: Steps, state: State, record: JobRecord, taken: Container[tuple[int, int]]) -> None:
+def _begin(steps: Steps, state: State, record: JobRecord, taken: GpuOccupancy) -> None:
     """Start a new attempt once all its GPUs are free of other processes."""
     slots = wanted_slots(state, record)
     closed = _closed(state, slots)
@@ -218,7 +219,7 @@ def _adjust(
     state: State,
     record: JobRecord,
     alive: list[Worker],
-    taken: Container[tuple[int, int]],
+    taken: GpuOccupancy,
     now_s: float,
 ) -> None:
     """Bring the workers of a running attempt to what is wanted."""
@@ -259,6 +260,39 @@ def _adjust(
         _next_generation(steps, record, [in_place[slot] for slot in asked], bool(extra))
     elif not _any_taken(missing, taken):
         _want(steps, state, record, record.attempt, missing)
+    elif _gives_way(state, record, taken):
+        _leave(steps, record, alive)
+
+
+def _gives_way(state: State, record: JobRecord, taken: GpuOccupancy) -> bool:
+    """Whether jobs wait for each other's GPUs in a circle, and this is the one of them that came last.
+
+    In place a job leaves GPUs only once it has others, so that two which swap theirs would wait for ever. The
+    last one saves and stops. The others then move in place, and it starts again on what it is to have.
+    """
+    waits_for: dict[str, set[str]] = {}
+    open_ends = [record.id]
+    while open_ends:
+        name = open_ends.pop()
+        if name not in waits_for:
+            waits_for[name] = _waits_for(state, name, taken)
+            open_ends += waits_for[name]
+    circle = {record.id}  # who waits for this job, directly or by way of others
+    while more := {name for name, others in waits_for.items() if others & circle} - circle:
+        circle |= more
+    is_waited_for = any(record.id in waits_for[name] for name in circle)
+    return is_waited_for and record.number == max(state.jobs[name].number for name in circle)
+
+
+def _waits_for(state: State, name: str, taken: GpuOccupancy) -> set[str]:
+    """The jobs that hold GPUs on which a running job is to have workers and has none."""
+    record = state.jobs[name]
+    if not record.is_open:
+        return set()
+    has = {(worker.node, worker.mask) for worker in record.alive}
+    missing = [slot for slot in wanted_slots(state, record) if slot not in has]
+    holders = {holder for slot in missing for holder in taken.holders(slot)}
+    return {holder for holder in holders if holder in state.jobs} - {name}
 
 
 def _is_finishing(record: JobRecord) -> bool:
@@ -353,7 +387,7 @@ def _batch(steps: Steps, record: JobRecord, names: tuple[str, ...]) -> tuple[int
     return replace(batch, by_worker=tuple(samples[name] for name in names)).to_json()
 
 
-def _any_taken(slots: list[Slot], taken: Container[tuple[int, int]]) -> bool:
+def _any_taken(slots: list[Slot], taken: GpuOccupancy) -> bool:
     return any(
         (node, gpu) in taken for node, mask in slots for gpu in range(mask.bit_length()) if mask >> gpu & 1
     )
