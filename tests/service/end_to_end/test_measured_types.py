@@ -35,6 +35,23 @@ def rounds(running: Running, after: int) -> dict[int, Any]:
     }
 
 
+def on_types(client: Client) -> dict[str, dict[str, int]]:
+    """By GPU type, what jobs hold there."""
+    return {TYPES[node["name"]]: node["jobs"] for node in client.nodes()}
+
+
+def profiled_on(running: Running, name: str) -> list[str]:
+    """The types on which a job was given GPUs for a profiling run, in their order."""
+    decided = [body for _, _, kind, body in running.log_of_all() if kind == "Decided"]
+    given = [
+        action["after"]
+        for body in decided
+        for action in body["actions"]
+        if action["job"] == name and action["after"] and action["after"].get("profiling")
+    ]
+    return [TYPES[node] for held in given for node in held["nodes"]]
+
+
 def measure_models(client: Client) -> None:
     """Jobs of both models that accept one type each: others of their models know what these have shown."""
     for types in (("fast", "slow"), ("slow", "fast")):
@@ -93,3 +110,46 @@ def test_under_gavel_the_fast_type_goes_to_the_real_job_that_gains_by_it(tmp_pat
     by_curve = running.decided_otherwise(speeds="assumed")
     moved = [other.again.actions for other in by_curve if other.seq in decided and other.again]
     assert any(moved), "by the curve they would take turns"
+
+
+@pytest.mark.long
+def test_under_gavel_jobs_try_both_types_where_that_is_asked_for_and_then_keep_to_theirs(
+    tmp_path: Path,
+) -> None:
+    world = LocalWorld(tmp_path / "nodes", types=TYPES, owners=("service",))
+    world.start()
+    options = ("--policy", "gavel", "--set", f"policy.round_s={ROUND_S}", "--set", "policy.profile_rounds=90")
+    running = Running(tmp_path, *options, program=world.program)
+    try:
+        running.begin()
+        with running.client() as client:
+            # Nobody has measured anything. By what is stated both types are alike for both jobs, and by turns
+            # of arrival the one that does not gain has the fast type first.
+            even, picky = jobs = [submit(client, model, 2, 2) for model in MODELS]
+
+            def known() -> bool:
+                return all(
+                    {entry["gpu_type"] for entry in measured_entries(client, name)} == {*TYPES.values()}
+                    for name in jobs
+                )
+
+            until(known, 900.0, "both jobs are measured on both types")
+            until(
+                lambda: on_types(client) == {"fast": {picky: 2}, "slow": {even: 2}},
+                240.0,
+                "the fast type goes to the job that gains",
+            )
+            settled = last(running)
+            until(lambda: len(rounds(running, settled)) >= ROUNDS, what="some rounds")
+            assert on_types(client) == {"fast": {picky: 2}, "slow": {even: 2}}
+            for name in jobs:
+                client.change(name, "cancel")
+            until(lambda: all(client.describe(name)["ended_s"] for name in jobs), what="they end")
+    finally:
+        running.end()
+        asyncio.run(world.close())
+    assert {*profiled_on(running, even)} == {*profiled_on(running, picky)} == {*TYPES.values()}
+    assert not any(rounds(running, settled).values()), "they stay where they are"
+    decisions, differences = running.differences()
+    assert decisions
+    assert not differences, "decided again, the same comes out"

@@ -24,6 +24,7 @@ from stretto.model import (
     every,
 )
 from stretto.policies.common.admission import NO_CONFIGURATIONS, most_gpus_of_one_job, reasons_after
+from stretto.policies.gavel.profiling import believed_speeds, known_speeds, pairs_to_profile
 from stretto.policies.gavel.programs import (
     Timeshare,
     finish_time_fairness,
@@ -65,6 +66,10 @@ class Gavel(CheckedSettings, space="policy"):
     one of them. An interior-point solver, as published, evens them out too. A job that may not be preempted
     keeps what it holds, and its GPUs are left out of the programme. A job never runs on a type that is
     smaller than itself, though `too_large_per_s` may book time for it there.
+
+    The paper supposes that throughputs were measured beforehand. With `profile_rounds` a job runs on each
+    type for so many rounds first, as a profiling run (see `profiling`). These runs come before all others, by
+    arrival.
     """
 
     objective: Objective = Objective.MAX_SUM_THROUGHPUT
@@ -73,6 +78,8 @@ class Gavel(CheckedSettings, space="policy"):
     head_start: float = setting(0.5, at_least=0)
     # steps/s credited, when summed, on a type smaller than the job [Sia: 0.1]
     too_large_per_s: float = setting(0.0, at_least=0)
+    # rounds that a job runs on each type to learn its speed there; 0: no type is tried for that
+    profile_rounds: int = setting(0, at_least=0)
 
     name: ClassVar[str] = "gavel"
     placer: ClassVar[str] = "relaxed"
@@ -106,13 +113,13 @@ class Gavel(CheckedSettings, space="policy"):
         kept = (jobs.held_gpus > 0) & ~jobs.preemptible
         capacity = np.maximum(snapshot.capacity - _held_by_type(snapshot, kept), 0)
         measured = np.where(jobs.allowed_kinds, np.nan_to_num(speeds.requested_per_s, nan=0.0), 0.0)
+        fits = jobs.gpus[:, None] <= most_gpus_of_one_job(snapshot.cluster)
+        can_run = fits & (measured > 0) & (capacity > 0) & ~kept[:, None]
         if self.objective is Objective.MAX_SUM_THROUGHPUT and any(
             table.measured is not None for table in jobs.known_tables or ()
         ):
             # Where a world measures while jobs run, a new job has speeds in no unit yet: parts are summed.
             measured = measured / np.maximum(measured.max(axis=1, keepdims=True, initial=0.0), TINY_PER_S)
-        fits = jobs.gpus[:, None] <= most_gpus_of_one_job(snapshot.cluster)
-        can_run = fits & (measured > 0) & (capacity > 0) & ~kept[:, None]
         remaining = self._remaining(jobs)
 
         before = snapshot.memory if isinstance(snapshot.memory, Ledger) else None
@@ -122,6 +129,11 @@ class Gavel(CheckedSettings, space="policy"):
             if before
             else new_account(len(jobs), len(capacity), self._head_start_s)
         )
+        known = self._known(jobs, account)
+        untried = can_run & ~known & jobs.preemptible[:, None]
+        if self.profile_rounds:
+            speeds_of_types = np.array([gpu_type.speed for gpu_type in snapshot.cluster.types])
+            measured = believed_speeds(jobs, measured, known, speeds_of_types)
         per_s = self._per_s(measured, can_run, fits)
         # The linear program is solved anew only where jobs, speeds or capacity have changed.
         if before and _same_programme(before, jobs, per_s, capacity):
@@ -131,18 +143,35 @@ class Gavel(CheckedSettings, space="policy"):
 
         # Pairs of a job and a type by fraction owed over time received; the largest go first.
         rows, kinds = pairs_by_priority(share.fraction, account, self._head_start_s, can_run)
+        if untried.any():
+            tried_first = pairs_to_profile(jobs, untried)
+            rows, kinds = np.concatenate((tried_first[0], rows)), np.concatenate((tried_first[1], kinds))
         kind, left = fill(rows, kinds, jobs.gpus, capacity, kind_before=np.where(kept, jobs.held_kind, -1))
         gpus = np.where(kept, jobs.held_gpus, np.where(kind >= 0, jobs.gpus, 0))
         return Shares(
             gpus=gpus,
             kind=kind,
             nodes=np.zeros(len(jobs), dtype=np.int64),
-            why=_reasons(snapshot, gpus, left, share.fraction, can_run),
+            why=_reasons(snapshot, gpus, left, share.fraction, can_run, untried),
             memory=Ledger(
                 snapshot.now_s, jobs.ids, kind, account, per_s, capacity, share, remaining, isolated
             ),
             prices=share.prices,
+            profiling=self._profiles(kind, untried),
         )
+
+    def _known(self, jobs: JobTable, account: Account) -> BoolArray:
+        """(jobs, types) on which the speed of a job is known: everywhere, where no type is tried for it."""
+        if not self.profile_rounds:
+            return np.ones_like(jobs.allowed_kinds)
+        received_s = account.received_s - self._head_start_s
+        return known_speeds(jobs, received_s, self.profile_rounds * self.round_s)
+
+    def _profiles(self, kind: IntArray, untried: BoolArray) -> BoolArray | None:
+        """(jobs,) what is given for a profiling run; None where there are none."""
+        if not self.profile_rounds:
+            return None
+        return np.asarray((kind >= 0) & untried[np.arange(len(kind)), np.maximum(kind, 0)])
 
     @property
     def _head_start_s(self) -> float:
@@ -214,10 +243,16 @@ def _same_programme(before: Ledger, jobs: JobTable, per_s: FloatArray, capacity:
 
 
 def _reasons(
-    snapshot: Snapshot, gpus: IntArray, left: IntArray, fraction: FloatArray, can_run: BoolArray
+    snapshot: Snapshot,
+    gpus: IntArray,
+    left: IntArray,
+    fraction: FloatArray,
+    can_run: BoolArray,
+    untried: BoolArray,
 ) -> Reasons:
     why = reasons_after(snapshot, gpus, left)
     possible = (gpus == 0) & (why.code > 0)
-    why.code[possible & (fraction.sum(axis=1) == 0)] = Why.WORTH_LESS
+    # One that is still to be tried somewhere waits for GPUs, whatever it is worth.
+    why.code[possible & (fraction.sum(axis=1) == 0) & ~untried.any(axis=1)] = Why.WORTH_LESS
     why.code[possible & ~can_run.any(axis=1)] = Why.NOT_PROFILED
     return why
