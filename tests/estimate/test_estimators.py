@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawn import scaled
 
+from stretto.estimate.beliefs import Fit
 from stretto.estimate.efficiency import GradientNoise, gain
 from stretto.estimate.estimators import MeasuredTables, NoEstimate, OnlineGoodput
 from stretto.estimate.fit import fit
 from stretto.estimate.goodput import BatchLimits, best_batch
-from stretto.estimate.goodput_rows import Fit
 from stretto.estimate.other_types import Untried
 from stretto.estimate.published_fit import published_fit
 from stretto.estimate.throughput import Choice, Mode, ThroughputModel, iteration_s, step_s, without_sync

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from stretto.estimate.beliefs import Fit
 from stretto.estimate.estimators import MeasuredTables, NoEstimate, OnlineGoodput
-from stretto.estimate.goodput_rows import Fit
 from stretto.estimate.throughput import Choice, Mode
 from stretto.model import Adaptivity, GpuType, InputError, Job, cluster_of
 from stretto.policies.registry import load_policy

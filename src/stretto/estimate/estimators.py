@@ -1,31 +1,34 @@
 """From what a snapshot shows of every job to a matrix of speeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
-from typing import ClassVar, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from stretto.estimate.fit import Memo
-from stretto.estimate.goodput_rows import Fit, Held, Question, answer_all, chosen_batches, frame_of
+from stretto.estimate.beliefs import Fit, Frame, frame_of
+from stretto.estimate.goodput_table import GoodputTable, Shown
 from stretto.estimate.other_types import Untried, forbid, without_profiles
+from stretto.estimate.table_rows import requested_row, table_row
 from stretto.estimate.throughput import Choice, Mode
 from stretto.model import (
+    ANY_NUMBER,
     BatchChoice,
     Configurations,
     FloatArray,
     InputError,
-    MeasuredSpeeds,
+    IntArray,
     Snapshot,
     Speeds,
     View,
-    frozen,
     no_speeds,
 )
+from stretto.model.timing import span
 
-REMEMBERED_ROWS = 32_768  # chosen: rows of goodput kept; about 20 MB at 30 columns
+REMEMBERED_TABLES = 4  # chosen: of the last kinds of questions; a kind has a cluster and a policy
 
 
 class Share(StrEnum):
@@ -59,9 +62,9 @@ class MeasuredTables:
         if not len(jobs):
             return blank
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
-        rows = [_table_row(table, configurations, per_node) for table in jobs.tables]
+        rows = [table_row(table, configurations, per_node) for table in jobs.tables]
         requested = [
-            _requested(table, gpus) for table, gpus in zip(jobs.tables, jobs.gpus.tolist(), strict=True)
+            requested_row(table, gpus) for table, gpus in zip(jobs.tables, jobs.gpus.tolist(), strict=True)
         ]
         return Speeds(
             configurations=configurations,
@@ -71,24 +74,6 @@ class MeasuredTables:
             observed_gpus=np.repeat(jobs.max_gpus[:, None], len(per_node), axis=1),
             reach_gpus=blank.reach_gpus,
         )
-
-
-@lru_cache(maxsize=65_536)
-def _table_row(
-    table: MeasuredSpeeds, configurations: Configurations, per_node: tuple[int, ...]
-) -> FloatArray:
-    """(configs,) a table looked up at every configuration."""
-    gpus = np.minimum(configurations.gpus, table.per_s.shape[1] - 1)
-    fewest = -(-configurations.gpus // np.array(per_node)[configurations.kind])
-    consolidated = table.per_s[configurations.kind, gpus]
-    spread = table.spread_per_s[configurations.kind, gpus]
-    per_s = np.where(configurations.nodes > fewest, spread, consolidated)
-    return frozen(np.where(configurations.gpus < table.per_s.shape[1], per_s, np.nan))
-
-
-def _requested(table: MeasuredSpeeds, gpus: int) -> FloatArray:
-    """(types,) speed on exactly so many GPUs."""
-    return table.per_s[:, gpus] if gpus < table.per_s.shape[1] else np.full(len(table.per_s), np.nan)
 
 
 @dataclass(frozen=True)
@@ -108,13 +93,7 @@ class OnlineGoodput:
     fit: Fit = Fit.BEST  # how models are fitted
     share: Share = Share.JOB  # whose evidence counts; a live service always counts that of the model
     untried: Untried = Untried.PERFECT  # in mode no-prof: what is believed of types that a job has not tried
-    _rows: Memo[Question, FloatArray] = field(
-        default_factory=lambda: Memo(answer_all, REMEMBERED_ROWS), repr=False, compare=False
-    )
-
-    _batches: Memo[Held, BatchChoice] = field(
-        default_factory=lambda: Memo(chosen_batches, REMEMBERED_ROWS), repr=False, compare=False
-    )
+    _tables: dict[Frame, GoodputTable] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the parameters; texts will do."""
@@ -137,49 +116,23 @@ class OnlineGoodput:
 
     def _believed(self, snapshot: Snapshot, configurations: Configurations) -> Speeds:
         jobs = snapshot.jobs
-        types, width = len(snapshot.cluster.types), len(configurations)
-        evidence = jobs.evidence
-        # Jobs of which only a table is known get its rows; all other rows are overwritten below.
-        if any(job_evidence is None for job_evidence in evidence):
-            speeds = MeasuredTables().estimate(snapshot, configurations)
-        else:
-            speeds = no_speeds(len(jobs), types, configurations)
-        known = [row for row, job_evidence in enumerate(evidence) if job_evidence is not None]
-        if not known:
-            return speeds
-        shown = [job_evidence for job_evidence in evidence if job_evidence is not None]
-        requested = jobs.gpus.tolist()
-        per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
-        frame = frame_of(configurations, per_node, self._scales_as, self.reference, self.fit)
-        # One question for each job; equal ones are answered once, and answers are kept from round to round.
-        questions = [
-            Question(
-                frame,
-                job_evidence.limits,
-                job_evidence.observed,
-                job_evidence.grad_sqr,
-                job_evidence.grad_var,
-                job_evidence.fixed_batch,
-                requested[row],
-            )
-            for row, job_evidence in zip(known, shown, strict=True)
-        ]
-        answers = np.array(self._rows.of(questions))
-        speeds.per_s[known] = answers[:, :width]
-        speeds.requested_per_s[known] = answers[:, width:]
-        speeds.modelled[known] = [any(job_evidence.observed) for job_evidence in shown]
-        speeds.observed_gpus[known] = [
-            [
-                seen.largest_gpus * int(each)
-                for seen, each in zip(job_evidence.observed, job_evidence.limits.replica_gpus, strict=True)
-            ]
-            for job_evidence in shown
-        ]
-        speeds.reach_gpus[known] = [
-            job_evidence.limits.reach_gpus * int(job_evidence.limits.replica_gpus.max())
-            for job_evidence in shown
-        ]
-        return speeds
+        if not len(jobs):
+            return no_speeds(0, len(snapshot.cluster.types), configurations)
+        shown: Sequence[Shown] = jobs.evidence  # type: ignore[assignment]  # where none is missing
+        if None in shown:  # of some jobs only a table is known
+            both = zip(shown, jobs.tables, strict=True)
+            shown = [table if evidence is None else evidence for evidence, table in both]
+        with self._borrowed(snapshot, configurations) as table:
+            rows = table.rows_of(shown, jobs.gpus.tolist())
+        facts, is_table = table.facts, table.facts.is_table[rows]
+        return SpeedsOnDemand(
+            _table=table,
+            _rows=rows,
+            configurations=configurations,
+            modelled=is_table | facts.has_shown[rows],
+            observed_gpus=np.where(is_table[:, None], jobs.max_gpus[:, None], facts.observed_gpus[rows]),
+            reach_gpus=np.where(is_table, ANY_NUMBER, facts.reach[rows]),
+        )
 
     @property
     def _scales_as(self) -> Mode:
@@ -194,24 +147,73 @@ class OnlineGoodput:
         allocations: Sequence[tuple[int, int, int, int]],
     ) -> list[BatchChoice]:
         """The batch of most goodput for each (row, GPU type, nodes, GPUs); all 0: nothing can be said."""
+        if not allocations:
+            return []
+        jobs = snapshot.jobs
+        evidence = [jobs.evidence[row] for row, *_ in allocations]
+        assert None not in evidence, "a batch is chosen by what a job has shown"
+        _, kind, nodes, gpus = (np.array(column, dtype=np.int64) for column in zip(*allocations, strict=True))
+        requested = jobs.gpus[[row for row, *_ in allocations]].tolist()
+        with self._borrowed(snapshot, configurations) as table:
+            rows = table.rows_of(evidence, requested)  # type: ignore[arg-type]  # none is missing
+            chosen = table.batches(rows, kind, nodes, gpus)
+        return [BatchChoice(*values) for values in zip(*(column.tolist() for column in chosen), strict=True)]
+
+    @contextmanager
+    def _borrowed(self, snapshot: Snapshot, configurations: Configurations) -> Iterator[GoodputTable]:
+        """The table for this kind of question, to which no other thread adds rows meanwhile."""
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
         frame = frame_of(configurations, per_node, self._scales_as, self.reference, self.fit)
-        # All jobs are asked about in one call; what was answered before comes from the memo.
-        asked = []
-        for row, kind, nodes, gpus in allocations:
-            evidence = snapshot.jobs.evidence[row]
-            assert evidence is not None, "a batch is chosen by what a job has shown"
-            question = Question(
-                frame,
-                evidence.limits,
-                evidence.observed,
-                evidence.grad_sqr,
-                evidence.grad_var,
-                evidence.fixed_batch,
-                gpus,
-            )
-            asked.append(Held(question, kind, nodes, gpus))
-        return self._batches.of(asked)
+        table = self._tables.pop(frame, None) or GoodputTable(frame)
+        if table.is_crowded():
+            table = table.recent()
+        yield table
+        self._tables[frame] = table
+        while len(self._tables) > REMEMBERED_TABLES:
+            del self._tables[next(iter(self._tables))]
+
+
+class SpeedsOnDemand(Speeds):
+    """Goodput that is worked out when a policy asks for it: only the sizes that it looks at."""
+
+    _table: GoodputTable
+    _rows: IntArray  # (jobs,) of the table
+
+    def __init__(self, **columns: Any) -> None:
+        """columns: the fields, but for the matrices that are worked out from `_table` and `_rows`."""
+        vars(self).update(columns)
+
+    @cached_property
+    def per_s(self) -> FloatArray:
+        """(jobs, configs) all of it."""
+        return self._whole(np.arange(len(self.configurations)))
+
+    @cached_property
+    def requested_per_s(self) -> FloatArray:
+        """(jobs, types) all of it."""
+        return self._whole(np.arange(self._table.configs, self._table.width))
+
+    def at(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """(cells,) speeds of some rows on some configurations."""
+        if "per_s" in vars(self):  # all of it is there, or was put in its place
+            return super().at(rows, columns)
+        with span("speeds"):
+            return self._table.at(self._rows[rows], columns)
+
+    def on_request(self, rows: IntArray, kinds: IntArray) -> FloatArray:
+        """(cells,) speeds of some rows on what they asked for, of some types."""
+        if "requested_per_s" in vars(self):
+            return super().on_request(rows, kinds)
+        with span("speeds"):
+            return self._table.at(self._rows[rows], self._table.configs + kinds)
+
+    def _whole(self, columns: IntArray) -> FloatArray:
+        """(jobs, columns); equal rows are worked out once."""
+        with span("speeds"):
+            rows, of_job = np.unique(self._rows, return_inverse=True)
+            cells = self._table.at(np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
+            whole: FloatArray = cells.reshape(len(rows), len(columns))[of_job]
+        return whole
 
 
 Value = TypeVar("Value", bound=StrEnum)

@@ -37,6 +37,8 @@ from stretto.model.arrays import BoolArray, FloatArray, IntArray
 CANDIDATES = 50  # Pollux's published code
 ROUNDING = 1e-8  # by which a quotient may exceed an integer and count as it; Pollux's published code
 CELLS_AT_ONCE = 128  # measured: arrays (cells, candidates) of 50 kB stay in cache and off the page tables
+MIXING = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: nearby numbers fall far apart
+SPLITS_AT_ONCE = 8_192  # chosen: candidates of so many cells are 10 MB at most
 SPLITS_REMEMBERED = 4_096  # chosen: about 2 kB each
 
 _SPACING = np.linspace(0.0, 1.0, CANDIDATES)
@@ -58,6 +60,15 @@ class BatchChoices(NamedTuple):
     total_batch: IntArray
     local_batch: IntArray
     accumulation: IntArray
+
+
+class Splits(NamedTuple):
+    """Candidates for the batch of a cell, each field (cells, candidates)."""
+
+    total: FloatArray  # M, samples
+    local: FloatArray  # m, samples on each GPU in one pass
+    passes: FloatArray  # s + 1
+    taken: BoolArray  # whether it keeps to the limits
 
 
 def best_batches(
@@ -92,9 +103,9 @@ def best_batches(
     cells = cells.reshape(len(inputs), -1)
     best = np.zeros((4, cells.shape[1]))
     # In parts, so that the candidates of all cells never stand in memory at once.
-    for first in range(0, len(where), CELLS_AT_ONCE):
-        part = where[first : first + CELLS_AT_ONCE]
-        best[:, part] = _search(cells[:, part], accumulates)
+    for first in range(0, len(where), SPLITS_AT_ONCE):
+        part = where[first : first + SPLITS_AT_ONCE]
+        best[:, part] = _best_of(cells[:, part], accumulates)
     goodput, total, local, accumulation = best.reshape(4, *shape)
     return BatchChoices(
         goodput, total.astype(np.int64), local.astype(np.int64), accumulation.astype(np.int64)
@@ -145,14 +156,49 @@ def fixed_batches(
     return BatchChoices(per_s, *chosen)
 
 
-def _search(cells: FloatArray, accumulates: bool) -> tuple[FloatArray, ...]:
+def _best_of(cells: FloatArray, accumulates: bool) -> FloatArray:
+    """(4, cells) goodput, M, m and s, where some batch is possible."""
+    # How a batch can be split depends on few of the inputs, in which many cells agree.
+    kinds, which = _alike(cells[6:])
+    parts = [
+        _splits(*cells[6:, kinds[first : first + CELLS_AT_ONCE], None], accumulates=accumulates)
+        for first in range(0, len(kinds), CELLS_AT_ONCE)
+    ]
+    total, local, passes, taken = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    best = np.empty((4, cells.shape[1]))
+    for first in range(0, cells.shape[1], CELLS_AT_ONCE):
+        part = slice(first, first + CELLS_AT_ONCE)
+        of_part = which[part]
+        splits = Splits(total[of_part], local[of_part], passes[of_part], taken[of_part])
+        best[:, part] = _search(cells[:, part], splits)
+    return best
+
+
+def _alike(inputs: FloatArray) -> tuple[IntArray, IntArray]:
+    """Of columns that agree in every row the first, and (columns,) which of these each agrees with.
+
+    Columns whose sums (of whole numbers, and modulo 2^64) are equal though they differ stand for themselves.
+    """
+    bits = inputs.view(np.uint64)
+    mixed = np.zeros(inputs.shape[1], dtype=np.uint64)
+    for row in bits:
+        mixed = (mixed ^ row) * MIXING
+        mixed ^= mixed >> np.uint64(29)  # small numbers differ in their high bits only
+    _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+    if (bits[:, first[which]] != bits).any():
+        every = np.arange(inputs.shape[1])
+        return every, every
+    return first, which
+
+
+def _search(cells: FloatArray, splits: Splits) -> tuple[FloatArray, ...]:
     """Goodput, M, m and s, each (cells,), where some batch is possible."""
-    alpha, beta, gamma, sync, sqr, var, *limits = cells[:, :, None]
-    total, local, passes, taken = _splits(*limits, accumulates=accumulates)
+    alpha, beta, gamma, sync, sqr, var, _, init_batch = cells[:8, :, None]
+    total, local, passes, taken = splits
     grad = alpha + beta * local
     iteration = _step_s(grad, sync, gamma)
     iteration += (passes - 1) * grad
-    value = _worth(total, sqr, var, limits[1])
+    value = _worth(total, sqr, var, init_batch)
     value /= iteration
     value *= taken
     pick = value.argmax(axis=1)
@@ -170,8 +216,8 @@ def _splits(
     max_local: FloatArray,
     *,
     accumulates: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
-    """M, m, s + 1 and whether it may be taken, (cells, candidates); arguments are (cells, 1)."""
+) -> Splits:
+    """The candidates of each cell; arguments are (cells, 1)."""
     # Candidates are spaced evenly in the logarithm between the least and the most batch.
     least = np.maximum(init_batch, min_local * gpus)
     share = (least / gpus) * np.exp(np.log(max_batch / least) * _SPACING)
@@ -184,7 +230,7 @@ def _splits(
         passes = np.ones_like(share)
         share[alone] = init_batch[alone]
     local = np.ceil(share / passes - ROUNDING)
-    return gpus * local * passes, local, passes, (local >= min_local) & (local <= max_local)
+    return Splits(gpus * local * passes, local, passes, (local >= min_local) & (local <= max_local))
 
 
 @lru_cache(maxsize=SPLITS_REMEMBERED)

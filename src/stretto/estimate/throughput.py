@@ -17,13 +17,13 @@ leading shape.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf, isfinite
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from stretto.model.arrays import FloatArray, IntArray
+from stretto.model.arrays import BoolArray, FloatArray, IntArray
 
 NO_SYNC_S = 1e-8  # stands for zero, so that its logarithm exists; as in Pollux's published code
 FORWARD_AND_BACKWARD = 3.0  # a backward pass costs about two forward passes; Sia's published simulator
@@ -204,53 +204,107 @@ class Source(NamedTuple):
     perfect: bool  # ignore the model's synchronisation times
 
 
+class Sources(NamedTuple):
+    """The same of many jobs on every type, as columns (jobs, types)."""
+
+    kind: IntArray  # -1: there is nothing to go by
+    ratio: FloatArray
+    perfect: BoolArray
+
+
 def source_of(
     kind: int, known: Known, mode: Mode = Mode.BOOTSTRAP, choice: Choice = Choice.MOST_OBSERVED
 ) -> Source | None:
-    """What to believe of a job on GPU type `kind`; None while there is nothing to go by.
-
-    A ratio of which either side was not profiled is 1. Where the job has run nowhere, a source of `perfect`
-    scaling has the profile for its model. Where it has run elsewhere, K X_B(1) is written as X_B(1) / X_A(1)
-    · K X_A(1), so that both have the batch sizes of A's model.
-    """
-    # What was measured here needs no stand-in.
-    if known.several[kind] or (mode is Mode.ORACLE and known.alone[kind]):
-        return Source(kind, 1.0, perfect=False)
-    types = range(len(known.several))
-    ran = [gpu_type for gpu_type in types if known.several[gpu_type] or known.alone[gpu_type]]
-    # Without profiles any type that it ran on stands in as it is.
-    if mode is Mode.NO_PROF:
-        reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
-        return None if reference is None else Source(reference, 1.0, perfect=True)
-    if choice is Choice.FIRST_MODEL:
-        reference = kind if kind in ran else _stand_in(kind, ran, known, choice)
-    else:
-        # Prefer a type on which it ran on several GPUs: only there is its scaling known.
-        measured = [gpu_type for gpu_type in ran if known.several[gpu_type]]
-        reference = _stand_in(kind, measured or ([kind] if kind in ran else ran), known, choice)
-    if reference is not None:
-        ratio = 1.0 if reference == kind else single_ratio(known, kind, reference)
-        return Source(reference, ratio, perfect=not known.several[reference])
-    return Source(kind, 1.0, perfect=True) if isfinite(known.single_per_s[kind]) else None
-
-
-def _stand_in(kind: int, candidates: list[int], known: Known, choice: Choice) -> int | None:
-    """The type among `candidates` that stands in for `kind`."""
-    if not candidates:
+    """What to believe of a job on GPU type `kind`; None while there is nothing to go by."""
+    single = np.array([known.single_per_s])
+    sources = sources_of(
+        np.array([known.several]),
+        np.array([known.alone]),
+        np.isfinite(single),
+        single_ratios(single if known.ratio is None else None, known.ratio)[None],
+        known.gpus_per_node,
+        mode,
+        choice,
+    )
+    reference = int(sources.kind[0, kind])
+    if reference < 0:
         return None
+    return Source(reference, float(sources.ratio[0, kind]), bool(sources.perfect[0, kind]))
+
+
+def sources_of(
+    several: IntArray,
+    alone: IntArray,
+    is_profiled: BoolArray,
+    single_ratio: FloatArray,
+    gpus_per_node: tuple[int, ...],
+    mode: Mode = Mode.BOOTSTRAP,
+    choice: Choice = Choice.MOST_OBSERVED,
+) -> Sources:
+    """What to believe of each job on each type.
+
+    several, alone: (jobs, types) as in `Known`. single_ratio: (jobs, types, types) X_B(1) / X_A(1). Where a
+    job has run nowhere, a source of `perfect` scaling has the profile for its model. Where it has run
+    elsewhere, K X_B(1) is written as X_B(1) / X_A(1) · K X_A(1), so that both have the batch sizes of A's
+    model.
+    """
+    jobs, types = several.shape
+    kind = np.arange(types)
+    ran = (several > 0) | (alone > 0)
+    # What was measured here needs no stand-in.
+    own = (several > 0) | (ran if mode is Mode.ORACLE else np.zeros_like(ran))
+    # Where a job has run on several GPUs of some type, its scaling is known only there.
+    candidates = ran
+    if choice is Choice.MOST_OBSERVED and mode is not Mode.NO_PROF:
+        measured = several > 0
+        candidates = np.where(measured.any(axis=1, keepdims=True), measured, ran)
+        itself = ran & ~measured.any(axis=1, keepdims=True)
+    else:
+        itself = ran
+    reference = _stand_ins(candidates, several, gpus_per_node, choice)
+    reference = np.where(own | itself, kind, reference)
+    # Without a type that it ran on, only its profile is left.
+    blind = reference < 0
+    if mode is not Mode.NO_PROF:
+        reference = np.where(blind & is_profiled, kind, reference)
+    row = np.arange(jobs)[:, None]
+    carried = (reference >= 0) & (reference != kind) & (mode is not Mode.NO_PROF)
+    ratio = np.where(carried, single_ratio[row, kind, reference], 1.0)
+    perfect = several[row, reference] == 0
+    if mode is Mode.NO_PROF:
+        perfect = np.ones_like(perfect)
+    return Sources(reference, ratio, (perfect | blind) & ~own)
+
+
+def _stand_ins(
+    candidates: BoolArray, several: IntArray, gpus_per_node: tuple[int, ...], choice: Choice
+) -> IntArray:
+    """(jobs, types) the type among the candidates that stands in for each; -1 where there is none."""
+    types = candidates.shape[1]
+    first = np.where(candidates.any(axis=1), candidates.argmax(axis=1), -1)
     if choice is Choice.FIRST_MODEL:
-        return candidates[0]
-    size = known.gpus_per_node
-    return min(candidates, key=lambda one: (-known.several[one], abs(size[one] - size[kind]), one))
+        return np.repeat(first[:, None], types, axis=1)
+    size = np.array(gpus_per_node)
+    apart = np.abs(size[:, None] - size)  # (for, by)
+    # Most points first, then the nearest node size, then the first: one number for all three.
+    rank = -several[:, None, :] * (int(size.max()) + 1) + apart
+    rank = np.where(candidates[:, None, :], rank, np.iinfo(np.int64).max)
+    return np.where(first[:, None] < 0, -1, rank.argmin(axis=2))
 
 
-def single_ratio(known: Known, kind: int, reference: int) -> float:
-    """X_B(1) / X_A(1), at a common batch where profiles say it; 1 where either was not profiled."""
-    if known.ratio is not None:
-        common = known.ratio[kind][reference]
-        return common if 0 < common < inf else 1.0
-    here, there = known.single_per_s[kind], known.single_per_s[reference]
-    return here / there if 0 < here < inf and 0 < there < inf else 1.0
+def single_ratios(single_per_s: FloatArray | None, common: "npt.ArrayLike | None" = None) -> FloatArray:
+    """(types, types) X_B(1) / X_A(1), at a common batch where profiles say it; 1 where one was not profiled.
+
+    single_per_s: (types,) of each type at a batch of its own. common: (types, types) by (B, A).
+    """
+    if common is not None:
+        ratio = np.asarray(common, dtype=np.float64)
+    else:
+        single = np.ravel(np.asarray(single_per_s, dtype=np.float64))
+        single = np.where((single > 0) & (single < inf), single, np.nan)
+        ratio = single[:, None] / single
+    with np.errstate(invalid="ignore"):
+        return np.where((ratio > 0) & (ratio < inf), ratio, 1.0)
 
 
 def perfectly_scaled(single_per_s: FloatArray | float, replicas: IntArray) -> FloatArray:

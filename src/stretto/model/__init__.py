@@ -3,6 +3,7 @@
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen, ints
 from stretto.model.cluster import Cluster, GpuType, Node, NodeId, cluster_of
 from stretto.model.configurations import (
+    ANY_NUMBER,
     BatchChoice,
     Configurations,
     Speeds,
@@ -75,6 +76,7 @@ from stretto.model.queue import (
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
 
 __all__ = [
+    "ANY_NUMBER",
     "DEFAULT_QUEUE",
     "HALF_LIFE_S",
     "NOTHING_OBSERVED",

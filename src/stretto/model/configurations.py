@@ -89,6 +89,8 @@ class Speeds:
     measured steps per second where a policy asked for throughput tables. It is comparable within a row only.
     NaN where the job cannot run so. `requested_per_s` is the same for exactly the GPUs that a job asked for,
     by type.
+
+    A policy that looks at few cells asks for those alone: an estimator may work out no others.
     """
 
     configurations: Configurations
@@ -97,6 +99,14 @@ class Speeds:
     modelled: BoolArray  # (jobs,) something about its speed has been learned
     observed_gpus: IntArray  # (jobs, types) most GPUs on which its speed was observed
     reach_gpus: IntArray  # (jobs,) most GPUs that its batch limits can keep busy
+
+    def at(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """(cells,) `per_s` of some rows on some configurations."""
+        return self.per_s[rows, columns]
+
+    def on_request(self, rows: IntArray, kinds: IntArray) -> FloatArray:
+        """(cells,) `requested_per_s` of some rows on some types."""
+        return self.requested_per_s[rows, kinds]
 
 
 ANY_NUMBER = np.iinfo(np.int64).max  # of GPUs: nothing bounds how many can be kept busy

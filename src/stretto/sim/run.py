@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.estimate.beliefs import Fit
 from stretto.estimate.estimators import Share
-from stretto.estimate.goodput_rows import Fit
 from stretto.estimate.registry import MODEL, estimator_for
 from stretto.estimate.throughput import Choice, Mode
 from stretto.model import (

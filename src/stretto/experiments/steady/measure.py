@@ -52,7 +52,9 @@ def steady_times(
         if decided == 1:
             measured.first_s = total_s
         if decided > warm_up:
-            laps["value"] = laps.get("allocate", 0.0) - laps.get("solve", 0.0)
+            on_demand_s = laps.get("speeds", 0.0)  # that a policy asked for while it valued
+            laps["value"] = laps.get("allocate", 0.0) - laps.get("solve", 0.0) - on_demand_s
+            laps["estimate"] = laps.get("estimate", 0.0) + on_demand_s
             for step in STEPS[:-1]:
                 measured.cpu_s[step].append(laps.get(step, 0.0))
             measured.cpu_s["total"].append(total_s)
