@@ -42,7 +42,9 @@ def test_a_change_says_its_reason_to_the_keys_the_pointer_and_in_a_table(page: A
 
 def test_right_of_now_there_is_the_forecast_as_a_fan(page: Any) -> None:
     page.goto(SOON)
-    page.get_by_text(re.compile(r"Right of now: the middle of \d simulated futures? under sia")).wait_for()
+    page.get_by_text(
+        re.compile(r"Right of now: (the middle of \d simulated futures|one simulated future) under sia")
+    ).wait_for()
     for band in (page.locator(".sum path.band"), a_lane(page, "train-0 1").locator("path.band")):
         left, right = (float(band.evaluate(f"e => e.getBBox().{side}")) for side in ("x", "width"))
         now = float(page.locator(".sum line.now").get_attribute("x1"))

@@ -52,6 +52,7 @@ class SharedForecast:
     took_s: float = 0.0
     _line: list[str] = field(default_factory=list, repr=False)
     _line_s: float = -inf
+    _line_of: LineAhead | None = field(default=None, repr=False)
     _task: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
     @property
@@ -68,14 +69,14 @@ class SharedForecast:
 
     async def line(self, foreseen: LineAhead | None) -> list[str]:
         """Jobs that wait: those whose start is foreseen, then those that the policy knows, then others."""
-        if time.monotonic() - self._line_s > FRESH_S:
+        if time.monotonic() - self._line_s > FRESH_S or self._line_of is not foreseen:
             scheduling, known = self.service.scheduling, self.service.state.jobs
             snapshot, scheduler = scheduling.latest_snapshot, scheduling.scheduler
             in_order = await asyncio.to_thread(scheduling.line.ids, snapshot, scheduler)
             others = (record.id for record in self.service.state.open_jobs())
             names = dict.fromkeys([*(() if foreseen is None else foreseen.line), *in_order, *others])
             self._line = [name for name in names if name in known and _waits(known[name])]
-            self._line_s = time.monotonic()
+            self._line_s, self._line_of = time.monotonic(), foreseen
         return self._line
 
     async def _work(self) -> None:

@@ -10,7 +10,7 @@ import { WhatIf } from "./whatif.js";
 import { People } from "./people.js";
 import { Decisions } from "./decisions.js";
 
-const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue], ["/timeline", "Timeline", Timeline], ["/whatif", "What if", WhatIf], ["/people", "Queues and people", People], ["/decisions", "Decisions", Decisions]];
+const PAGES = [["/", "Cluster", Cluster], ["/queue", "Queue", Queue], ["/timeline", "Timeline", Timeline], ["/whatif", "What if", WhatIf], ["/people", "People", People], ["/decisions", "Decisions", Decisions]];
 
 function App() {
   const [path, setPath] = useState(location.pathname);

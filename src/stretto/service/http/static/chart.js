@@ -19,7 +19,7 @@ export function rounds(low, high, count = 4) {
 }
 
 /** Labels at the edges stay inside. */
-export const edge = (x) => (x < 25 ? "start" : x > 975 ? "end" : "");
+export const edge = (x) => (x < 45 ? "start" : x > 955 ? "end" : "");
 
 const line = (points, isStepped) => points.map(([x, y], index) => (index && isStepped ? `H${x.toFixed(1)}V${y.toFixed(2)}` : `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(2)}`)).join("");
 

@@ -34,7 +34,7 @@ export function Decisions() {
       <tbody role="rowgroup">${rows.map((each) => html`<tr role="row" key=${each.seq} class=${each.seq === chosen ? "chosen" : ""}><td role="cell"><time title=${clock(now.unix_s - now.now_s + each.at_s)}>${duration(nowS() - each.at_s)} ago</time></td><td role="cell" class="wraps">${each.due.map((name) => DUE[name] ?? name.replaceAll("_", " ")).join(", ") || "–"}</td>
         <td role="cell">${each.actions?.length ? html`<details><summary>${changes(each)}</summary><ul>${each.actions.map((action) => html`<li key=${action.job}>${VERBS[action.verb] ?? action.verb} <${Link} href=${`/jobs/${action.job}`}>job ${action.job}<//></li>`)}</ul></details>` : changes(each)}</td>
         <td role="cell" class="number">${took(each.took_ms)}</td><td role="cell" class="number">${gap(each.gap)}</td>
-        ${shown.again && html`<td role="cell"><button class="small" title=${`${shown.again} ${each.seq}`} aria-label=${`replay decision ${each.seq}`} onClick=${() => { setQuery({ again: String(each.seq) }); scrollTo(0, 0); }}>Replay this one</button></td>`}</tr>`)}</tbody></table></div>`}
+        ${shown.again && html`<td role="cell"><button class="small" title=${`${shown.again} ${each.seq}`} aria-label=${`replay decision ${each.seq}`} onClick=${() => { setQuery({ again: String(each.seq) }); scrollTo(0, 0); }}>Replay</button></td>`}</tr>`)}</tbody></table></div>`}
       ${shown.dropped > 0 && html`<p class="quiet">${plural(shown.dropped, "action")} came too late, and ${shown.dropped === 1 ? "was" : "were"} dropped: the job had ended, or its GPUs were gone.</p>`}
     </section><${Tip} />`;
 }

@@ -2,7 +2,7 @@
 
 import { html, still, useInSight, useMemo, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
 import { call, head, jobs, queues } from "./data.js";
-import { colour, plural } from "./format.js";
+import { colour, moment, plural } from "./format.js";
 import { WIDE, between, fanOf, line, scale, stepped, ticks } from "./shapes.js";
 import { edge, rounds } from "./chart.js";
 import { Scrub, Tip } from "./scrub.js";
@@ -47,14 +47,17 @@ export function Timeline() {
 function scaleOf(shown, ahead) {
   const at = scale(shown.from_s, shown.now_s + ahead * 3600), isNarrow = innerWidth < 720;
   const marks = ticks(at, shown.unix_s - shown.now_s, isNarrow ? 4 : 10).map(([atS, text]) => [at.x(atS), text]);
-  return { ...at, marks, nowX: at.x(shown.now_s), apart: isNarrow ? 150 : 45 };
+  return { ...at, marks, nowX: at.x(shown.now_s), apart: isNarrow ? 150 : innerWidth < 1500 ? 105 : 50 };
 }
 
 function said(ahead, { answer, error, since }) {
   if (!ahead) return "No forecast is asked for.";
   if (since) return `The forecast is being worked out${since > 1 ? `, ${since} s so far` : ""}…`;
   if (error) return `There is no forecast: ${error}`;
-  return answer ? `Right of now: the middle of ${plural(answer.draws, "simulated future")} under ${answer.policy}, and where eight in ten of them lie.` : "";
+  if (!answer) return "";
+  const known = answer.held.middle.findIndex((value) => value === null);
+  const far = known < 0 ? "" : ` It reaches ${moment(answer.unix_s + known * answer.step_s)}, in the seconds that a question may take.`;
+  return answer.draws === 1 ? `Right of now: one simulated future under ${answer.policy}.${far}` : `Right of now: the middle of ${plural(answer.draws, "simulated future")} under ${answer.policy}, and where eight in ten of them lie.${far}`;
 }
 
 function Choices({ hours, ahead }) {

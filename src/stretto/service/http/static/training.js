@@ -57,7 +57,7 @@ function Speed({ answer, speeds }) {
   const isRelative = !answer.believed.length && speeds?.is_relative;
   const measured = isRelative ? [] : answer.measured;
   const types = [...new Set([...believed, ...measured].map((each) => each.gpu_type))];
-  if (!types.length) return null;
+  if (new Set([...believed, ...measured].map((each) => each.gpus)).size < 2) return null; // one size has no curve
   const unit = isRelative ? "1: on the GPUs that it asks for" : answer.believed.length ? "steps of the initial batch a second" : "steps a second";
   const series = types.flatMap((type, index) => [
     { name: `${type}, ${isRelative ? "assumed" : "fitted"}`, colour: `p${index % 8}`, kind: "line", points: believed.filter((each) => each.gpu_type === type).map((each) => [each.gpus, each.steps_per_s]), words: (gpus, value) => [`${number(value)} ${isRelative ? "times" : "a second"}`, `${plural(gpus, "GPU")} ${type}`, isRelative ? "assumed" : "fitted"] },

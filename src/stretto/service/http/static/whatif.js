@@ -142,7 +142,7 @@ function Answer({ answer, isOld }) {
     ${[present, changed].filter((side) => side && side.until && side.jobs.some((job) => middle(job.end) === null)).map((side) => html`<p class="quiet about">Under ${side.policy} ${plural(side.draws, "future")} reached ${moment(side.until)}, in the seconds that a question may take. Jobs that end later have no end here.</p>`)}
     ${present.jobs.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="in figures"><table class="sides"><thead><tr><td><span class="sr">figure</span></td><th scope="col">now: ${present.policy}</th>${changed && html`<th scope="col">then: ${changed.policy}</th><th scope="col">difference</th>`}</tr></thead>
       <tbody>${facts.map(([name, shown, [one, other], words]) => html`<tr key=${name}><th scope="row">${name}</th><td>${shown(present)}</td>${changed && html`<td>${shown(changed)}</td><td><${Difference} before=${one} after=${other} words=${words} /></td>`}</tr>`)}</tbody></table></div>`}
-    <h3>Jobs <span class="quiet">${plural(present.jobs.length, "job")}${changed && changed.jobs.length !== present.jobs.length ? `, ${changed.jobs.length.toLocaleString("en")} then` : ""}; of ${plural(present.draws, "future")}</span></h3>
+    <h3>Jobs <span class="quiet">${plural(present.jobs.length, "job")}${changed && changed.jobs.length !== present.jobs.length ? `, ${changed.jobs.length.toLocaleString("en")} then` : ""}; the middle of ${plural(present.draws, "future")}${changed && changed.draws !== present.draws ? `, and of ${changed.draws} then` : ""}</span></h3>
     ${present.jobs.length ? html`<${Jobs} present=${present} after=${after} now=${now} isTwo=${Boolean(changed)} />` : html`<${Empty} command="stretto submit job.yaml">No job of yours is open.<//>`}
     ${Object.keys(answer.left_out).length > 0 && html`<p class="quiet">Left out: ${Object.entries(answer.left_out).slice(0, 20).map(([id, why]) => `job ${id} (${why})`).join(", ")}${Object.keys(answer.left_out).length > 20 ? " and others" : ""}.</p>`}
     ${answer.assumed.length > 0 && html`<details class="quiet"><summary>What is assumed</summary><ul>${answer.assumed.map((line) => html`<li key=${line}>${line}</li>`)}</ul></details>`}
@@ -156,13 +156,13 @@ function Jobs({ present, after, now, isTwo }) {
   const last = Math.min(until, rows.length), first = Math.min(from, Math.max(rows.length - 1, 0));
   const starts = (job) => (job.runs ? "runs" : middle(job.start) !== null && job.start.middle - now < 2 ? "now" : html`<${Span} span=${job.start} from=${now} before="in " />`);
   const ends = (job) => html`<${Span} span=${job.end} from=${now} before="in " />`;
-  const columns = isTwo ? 9 : 5;
+  const columns = isTwo ? 8 : 4;
   const gap = (key, count) => count > 0 && html`<tr key=${key} aria-hidden="true"><td colspan=${columns} style=${{ height: `${count * ROW}px` }}></td></tr>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="jobs, now and then"><table class="jobs sides"><thead><tr><th scope="col">Job</th><th scope="col">Starts</th>${isTwo && html`<th scope="col">then</th>`}<th scope="col">Ends</th>${isTwo && html`<th scope="col">then</th>`}<th scope="col">JCT</th>${isTwo && html`<th scope="col">then</th><th scope="col">Difference</th>`}<th scope="col">User</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="jobs, now and then"><table class="jobs sides"><thead><tr><th scope="col">Job</th><th scope="col">Starts</th>${isTwo && html`<th scope="col">then</th>`}<th scope="col">Ends</th>${isTwo && html`<th scope="col">then</th>`}<th scope="col">JCT</th>${isTwo && html`<th scope="col">then</th><th scope="col">Difference</th>`}</tr></thead>
     <tbody ref=${body}>${gap("above", first)}${rows.slice(first, last).map((job) => {
       const other = after.get(job.id);
-      return html`<tr key=${job.id}><th scope="row"><${Link} href=${`/jobs/${job.id}`}><span class=${`swatch ${colour(job.id)}`} aria-hidden="true"></span>${job.name} <span class="quiet">${job.id}</span><//></th>
+      return html`<tr key=${job.id}><th scope="row"><${Link} href=${`/jobs/${job.id}`}><span class=${`swatch ${colour(job.id)}`} aria-hidden="true"></span>${job.name} <span class="quiet">${job.id}</span><//><small class="quiet">${job.user || "no user"}</small></th>
         <td>${starts(job)}</td>${isTwo && html`<td>${other ? starts(other) : "left out"}</td>`}<td>${ends(job)}</td>${isTwo && html`<td>${other ? ends(other) : "–"}</td>`}
-        <td>${duration(job.jct_s)}</td>${isTwo && html`<td>${other ? duration(other.jct_s) : "–"}</td><td><${Difference} before=${job.jct_s} after=${other?.jct_s} /></td>`}<td>${job.user || "–"}</td></tr>`;
+        <td>${duration(job.jct_s)}</td>${isTwo && html`<td>${other ? duration(other.jct_s) : "–"}</td><td><${Difference} before=${job.jct_s} after=${other?.jct_s} /></td>`}</tr>`;
     })}${gap("below", rows.length - last)}</tbody></table></div>`;
 }
