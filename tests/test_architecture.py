@@ -91,6 +91,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "backup": {"eventlog"},
     "budgets": {"state", "eventlog"},
     "gpu_use": {"state", "eventlog"},
+    "kept_forecasts": {"state", "eventlog", "scheduling", "forecast", "pool"},
     "retention": {"state", "eventlog", "leadership", "reconcile"},
     "state_snapshots": {"state", "eventlog", "scheduling"},
     "one_decision": {"state", "eventlog", "scheduling", "state_snapshots"},

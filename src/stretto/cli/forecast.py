@@ -12,6 +12,8 @@ from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, whe
 from stretto.model import InputError
 from stretto.service.state.messages import gpus_of, headline
 
+LEAST_HELD = 20  # forecasts, before it is said how many have held; chosen
+
 
 def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Json = False) -> None:
     """Show why a job waits, which jobs hold its GPUs, and what would start it."""
@@ -68,6 +70,18 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
         show_table("", header, rows)
     for line in explanation["assumed"]:
         say(f"assumed: {line}")
+    if span and (words := held_in_words(explanation.get("held", {}), "start" if waits else "end")):
+        say(words)
+
+
+def held_in_words(held: Mapping[str, Mapping[str, int]], what: str) -> str:
+    """How many intervals of starts, or of ends, have held so far; "" for too few to say."""
+    found = held.get(what, {"inside": 0, "of": 0})
+    if found["of"] < LEAST_HELD:
+        return ""
+    return (
+        f"of {found['of']} intervals of {what}s so far, {100 * found['inside'] / found['of']:.0f} % have held"
+    )
 
 
 def whatif(
@@ -107,11 +121,12 @@ def whatif(
         say("no open jobs")
         return
     _show_jobs(present, changed, now)
+    fewest = min(each.get("open_jobs", 0) for each in (present, changed) if each is not None)
     for name, forecast in (("as it is", present), ("changed", changed)):
         if forecast is not None:
             show_line(
                 f"{name} ({forecast['policy']}): mean JCT {_duration(forecast['mean_jct_s'])}"
-                f"{_of_how_many(forecast)}, "
+                f"{_of_how_many(forecast, fewest)}, "
                 f"all done {when_of(forecast['last_end'], now) or 'later than was looked ahead'}"
             )
     for name, why in answer["left_out"].items():
@@ -120,10 +135,16 @@ def whatif(
         say(f"assumed: {line}")
 
 
-def _of_how_many(forecast: Mapping[str, Any]) -> str:
-    """Over which jobs a mean is taken, where those are not all."""
-    counted, jobs = forecast.get("counted_jobs"), forecast.get("open_jobs")
-    return "" if counted is None or counted == jobs else f" of {counted} jobs that end in all futures"
+def _of_how_many(forecast: Mapping[str, Any], fewest: int) -> str:
+    """Over which jobs a mean is taken, where those are not all. fewest: open jobs, of either side."""
+    counted = forecast.get("counted_jobs")
+    if counted is None or counted == forecast["open_jobs"]:
+        return ""
+    return (
+        f" of the {counted} jobs on both sides"
+        if counted == fewest
+        else f" of {counted} jobs that end in all futures"
+    )
 
 
 def _show_jobs(present: Mapping[str, Any], changed: Mapping[str, Any] | None, now: float) -> None:

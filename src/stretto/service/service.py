@@ -23,6 +23,7 @@ from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.report_sampling import ReportSampler
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.gpu_use import GpuWatch, IdleRule
+from stretto.service.kept_forecasts import KeptForecasts
 from stretto.service.leadership import Leadership
 from stretto.service.lending.feeds import Lender, run_feeds
 from stretto.service.lending.hand_over import NodeExchange
@@ -155,6 +156,7 @@ class Service:
             self.log_writer, self.backend, self.reconciler, self.clock, self.leadership
         )
         self.budgets = BudgetWatch(self.log_writer, self.clock, self.log_writer.store.ended)
+        self.forecasts = KeptForecasts(self.log_writer, self.scheduling, self.clock, self.long_work)
         self.gpu_watch = GpuWatch(self.state, self.backend, self.clock, self.idle)
         self.webhooks = Webhooks(self.log_writer, self.targets, secrets=self.secrets)
         self.reports = ReportSampler(self.log_writer, self.clock)
@@ -191,6 +193,7 @@ class Service:
                 group.create_task(run_feeds(self.lenders, self.log_writer, self.clock))
                 group.create_task(self.budgets.run())
                 group.create_task(self.gpu_watch.run())
+                group.create_task(self.forecasts.run())
                 group.create_task(self.webhooks.run())
                 group.create_task(self.reports.run())
 

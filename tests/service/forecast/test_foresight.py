@@ -188,6 +188,13 @@ def test_progress_is_by_the_stop_rule_before_the_owners_word() -> None:
     assert share_done(record, 50.0) == pytest.approx(0.2)
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, every change and all futures are tried."""
+    for name in ("HYPOTHESES_S", "DRAWS_S"):
+        monkeypatch.setattr(f"stretto.service.forecast.explain.{name}", 600.0)
+
+
 def answer(scene: Scene, job: str) -> dict[str, Any]:
     scheduler = scheduler_of(scene.state.configured)
     record = scene.state.jobs[job]

@@ -4,7 +4,7 @@ Asked of the policy itself: a decision is pure, so it can be asked about snapsho
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, isnan, nan
 from typing import Any
@@ -27,10 +27,11 @@ from stretto.model import (
 from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.forecast.fork import Fork, fork_of
-from stretto.service.forecast.simulate import DRAWS, Forecast, outlook_of, span_json, span_of
+from stretto.service.forecast.simulate import DRAWS, Forecast, Interval, outlook_of, span_json, span_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.messages import NEVER, gpus_of, headline, span_in_words
 from stretto.service.state.records import JobRecord
+from stretto.service.state.remaining import remaining_of
 from stretto.service.state.state import State
 from stretto.service.state.status import JobStatus, status_of
 from stretto.sim.world import SimulatedWorld
@@ -99,12 +100,44 @@ def explained(question: Question) -> dict[str, Any]:
     when = None if outlook is None else (outlook.start if waits else outlook.end)(question.job)
     foreseen_s = max((draw.reached_s for draw in outlook.draws), default=nan) if outlook else nan
     members = question.fork.members
+    found = Found(
+        basis=next((each.remaining.basis.value for each in members if each.job.id == question.job), ""),
+        when=when,
+        foreseen_s=foreseen_s,
+        draws=0 if outlook is None else len(outlook.draws),
+        starts_as=_first(question, outlook) if waits and outlook else None,
+        changes=changes,
+        holders=_holders(question, outlook) if waits and not ended else [],
+        prices=_prices(question),
+        assumed=list(question.fork.assumed) if outlook else [],
+    )
+    return answer_of(status, found, question.fork.now_s, question.unix_s, began)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found out about a job, beside its status. Times are those of the service."""
+
+    basis: str  # what says how long it takes
+    when: Interval | None  # it starts, or ends; None: nothing can be said
+    foreseen_s: float  # up to when was looked ahead; NaN: not at all
+    draws: int
+    starts_as: dict[str, Any] | None
+    changes: list[dict[str, Any]]
+    holders: list[dict[str, Any]]
+    prices: list[dict[str, Any]]
+    assumed: list[str]
+
+
+def answer_of(status: JobStatus, found: Found, now_s: float, unix_s: float, began: float) -> dict[str, Any]:
+    """The answer, as JSON values; times are Unix times. began: a moment of `time.perf_counter`."""
+    waits, when = not status.gpus, found.when
     answer = {
         "id": status.id,
         "name": status.name,
         "state": status.state,
-        "ended": ended,
-        "never": never,
+        "ended": status.ended_s is not None,
+        "never": status.reason in NEVER,
         "reason": status.reason,
         "evidence": status.evidence,
         "gpus": status.gpus,
@@ -112,19 +145,16 @@ def explained(question: Question) -> dict[str, Any]:
         "nodes": status.nodes,
         "preempted": status.preempted,
         "took_from": status.took_from,
-        "basis": next(
-            (member.remaining.basis.value for member in members if member.job.id == question.job), ""
-        ),
-        "start" if waits else "end": None if when is None else span_json(when, question.unix_s),
-        "foreseen": None if isnan(foreseen_s) else round(foreseen_s + question.unix_s, 3),
-        "draws": 0 if outlook is None else len(outlook.draws),
-        "starts_as": _first(question, outlook) if waits and outlook else None,
-        "changes": changes,
-        "holders": _holders(question, outlook) if waits and not ended else [],
-        "prices": _prices(question),
-        "assumed": list(question.fork.assumed) if outlook else [],
+        "basis": found.basis,
+        "start" if waits else "end": None if when is None else span_json(when, unix_s),
+        "foreseen": None if isnan(found.foreseen_s) else round(found.foreseen_s + unix_s, 3),
+        "draws": found.draws,
+        "starts_as": found.starts_as,
+        "changes": found.changes,
+        "holders": found.holders,
+        "prices": found.prices,
+        "assumed": found.assumed,
     }
-    now_s = question.fork.now_s
     words = ""
     if when is not None and isfinite(when.middle_s):
         soon = when.middle_s - now_s < 1.0
@@ -134,9 +164,93 @@ def explained(question: Question) -> dict[str, Any]:
     return {
         **answer,
         "headline": headline(answer, words),
-        "now": round(now_s + question.unix_s, 3),
+        "now": round(now_s + unix_s, 3),
         "took_ms": round((time.perf_counter() - began) * 1e3, 1),
     }
+
+
+# ── of very many jobs: what is known already, and what was foreseen a while ago ─────────────────────────────
+
+
+MOST_SIMULATED = 500  # open jobs, above which no simulation is waited for; chosen: it would take over 0.2 s
+
+
+def explained_at_once(
+    state: State,
+    record: JobRecord,
+    status: JobStatus,
+    now_s: float,
+    spans: Mapping[str, tuple[Interval, Interval]],
+    made_s: float,
+    assumed: Sequence[str],
+) -> dict[str, Any]:
+    """The answer without asking the policy anything. spans: starts and ends as foreseen at `made_s`."""
+    began = time.perf_counter()
+    waits, ended = not status.gpus, status.ended_s is not None
+    span = spans.get(record.id)
+    when = None if span is None or ended else span[0 if waits else 1]
+    if when is not None and when.middle_s < now_s:  # it was foreseen to be over by now
+        when = Interval(now_s, max(when.low_s, now_s), max(when.high_s, now_s))
+    is_foreseen = when is not None and isfinite(when.middle_s)
+    found = Found(
+        basis=remaining_of(record, now_s).basis.value if not ended else "",
+        when=when if is_foreseen else None,
+        foreseen_s=nan,
+        draws=DRAWS if is_foreseen else 0,
+        starts_as=None,
+        changes=[],
+        holders=_holders_at_once(state, record, spans) if waits and not ended else [],
+        prices=_prices_at_once(state),
+        assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *assumed] if is_foreseen else [],
+    )
+    return answer_of(status, found, now_s, state.unix_s, began)
+
+
+def _holders_at_once(
+    state: State, record: JobRecord, spans: Mapping[str, tuple[Interval, Interval]]
+) -> list[dict[str, Any]]:
+    """The largest jobs that hold GPUs of the types that the job accepts."""
+    cluster = state.cluster
+    assert cluster is not None
+    accepted = set(record.job.gpu_types or cluster.type_names)
+    holding = [
+        (name, allocation)
+        for name, allocation in (state.placement or {}).items()
+        if not accepted.isdisjoint(cluster.type_names[kind] for kind in gpus_by_type(allocation, cluster))
+    ]
+    holding.sort(key=lambda pair: (-pair[1].gpus, str(pair[0])))
+    return [
+        {
+            "id": name,
+            "name": state.jobs[name].spec.name,
+            "user": state.jobs[name].user,
+            "gpus": allocation.gpus,
+            "gpu_type": types_in_words(allocation, cluster),
+            "end": span_json(spans[name][1], state.unix_s) if name in spans else None,
+        }
+        for name, allocation in holding[:MOST_HOLDERS]
+    ]
+
+
+def _prices_at_once(state: State) -> list[dict[str, Any]]:
+    """Of every type what it costs by the last decision, and what is free; not what the job could pay."""
+    cluster, placement = state.cluster, state.placement
+    assert cluster is not None
+    assert placement is not None
+    usable, count = state.usable(), len(cluster.types)
+    free = np.bincount(cluster.kind, np.where(usable, placement.free, 0), count).astype(int)
+    gpus = np.bincount(cluster.kind, np.where(usable, [node.gpus for node in cluster.nodes], 0), count)
+    prices = state.prices if state.prices is not None and len(state.prices) == count else (None,) * count
+    return [
+        {
+            "gpu_type": name,
+            "free": int(free[kind]),
+            "gpus": int(gpus[kind]),
+            "price": None if prices[kind] is None else round(float(prices[kind] or 0.0), 4),
+            "pays": None,
+        }
+        for kind, name in enumerate(cluster.type_names)
+    ]
 
 
 # ── what would start it ───────────────────────────────────────────────────────────────────────────

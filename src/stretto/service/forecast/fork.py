@@ -50,12 +50,20 @@ from stretto.service.scheduling.estimates import (
 )
 from stretto.service.scheduling.scheduler import check_types, scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
+from stretto.service.state.duration_errors import Distributions, left_after
 from stretto.service.state.events import Configured
 from stretto.service.state.jobs import in_priority_class
 from stretto.service.state.on_hold import Hold, holds_at, until_s
 from stretto.service.state.records import Accounting, JobRecord
 from stretto.service.state.relations import NOTHING_PAST, Named, outcomes_of, resolved
-from stretto.service.state.remaining import SPREAD, Basis, Remaining, remaining_of, stated_duration
+from stretto.service.state.remaining import (
+    SPREAD,
+    Basis,
+    Remaining,
+    attained_gpu_s,
+    remaining_of,
+    stated_duration,
+)
 from stretto.service.state.state import State
 from stretto.service.state.status import Reason, names_of, why_not_yet
 from stretto.sim.accounting import Charging, Had
@@ -87,6 +95,8 @@ class ForkedJob:
     accounting: Accounting  # a copy
     remaining: Remaining
     whole_s: float  # on what it asks for
+    stated_s: float  # the same as it was stated or assumed at first, which may have turned out as too short
+    had_s: float  # of that, up to now
     speeds: MeasuredSpeeds  # by GPU type and count, in what is left per second
     held: Allocation | None
     from_s: float  # not before
@@ -108,6 +118,7 @@ class Fork:
     constraints: Constraints = NO_CONSTRAINTS
     usage: UsageLedger = field(default_factory=UsageLedger)  # of jobs that hold nothing yet
     ended_jobs: EndedJobs = field(default_factory=EndedJobs)
+    errors: Distributions = field(default_factory=dict)  # of beliefs about durations, where they are known
 
     def under(self, configured: Configured) -> "Fork":
         """The same moment under another scheduler, which remembers nothing."""
@@ -122,19 +133,22 @@ def fork_of(
     past: Mapping[str, Named] = NOTHING_PAST,
     memory: Memory = None,
     away: Collection[str] = (),
+    most_waiting: int | None = None,
 ) -> Fork:
     """Copy what is needed of the state. A node must have been seen.
 
     more: one more job and its user; its id is NEW. Raises InputError where it can never run. past: of the
     jobs that have left the state, those that it names as coming first. memory: the policy's, after its last
-    decision. away: ids of jobs that are not there; those that wait for them do not.
+    decision. away: ids of jobs that are not there; those that wait for them do not. most_waiting: jobs
+    without GPUs that are looked at, the first in line; None: all.
     """
     assert state.cluster is not None
     cluster = larger(state.cluster, state.types, extra)
     usable = np.concatenate([state.usable(), np.ones(len(cluster.nodes) - len(state.nodes), dtype=np.bool_)])
     left_out: dict[str, str] = {}
     records: list[JobRecord] = []
-    for record in state.open_jobs():
+    in_line, behind = first_in_line(state, most_waiting)
+    for record in in_line:
         if record.id in away:
             continue
         reason = why_not_yet(state, record, now_s)
@@ -157,6 +171,8 @@ def fork_of(
     assumptions = _assumptions(members, sum(not known_points(record) for record in records))
     if more is not None and more[0].hold:
         assumptions = (f"{more[0].name} is released at once", *assumptions)
+    if behind:
+        assumptions = (f"{behind} more jobs, which wait behind these, are not there", *assumptions)
     constraints = constraints_of(state, now_s)
     if more is not None and more[0].elastic is not None and more[0].elastic.sizes:
         constraints = replace(constraints, sizes={**constraints.sizes, NEW: more[0].elastic.sizes})
@@ -172,7 +188,25 @@ def fork_of(
         constraints,
         state.usage.released(now_s),
         state.ended_jobs,
+        state.duration_errors.distributions(
+            [record for record in records if record.accounting.starts], now_s
+        ),
     )
+
+
+def first_in_line(state: State, most_waiting: int | None) -> tuple[list[JobRecord], int]:
+    """Open jobs by submission, and how many were left out.
+
+    Of those that hold nothing, the first so many by priority, then by submission. Which of them a policy
+    would serve first is its own affair.
+    """
+    records = state.open_jobs()
+    waiting = [record for record in records if not record.accounting.held_gpus]
+    if most_waiting is None or len(waiting) <= most_waiting:
+        return records, 0
+    waiting.sort(key=lambda record: (-record.job.priority, record.number))
+    left_out = {record.id for record in waiting[most_waiting:]}
+    return [record for record in records if record.id not in left_out], len(left_out)
 
 
 def _without_lenders(cluster: Cluster) -> Cluster:
@@ -247,6 +281,8 @@ def _member(
         ),
         remaining=remaining,
         whole_s=max(stated_duration(record)[0], remaining.left_s),
+        stated_s=stated_duration(record)[0],
+        had_s=attained_gpu_s(record, now_s) / job.gpus,
         speeds=speeds,
         held=allocation,
         from_s=max(record.not_before_s, record.job.submitted_s, held_until_s),
@@ -334,11 +370,24 @@ def _assumptions(members: Sequence[ForkedJob], unmeasured: int) -> tuple[str, ..
 
 
 def factors(fork: Fork, seed: int) -> FloatArray:
-    """(members,) what is left over what is believed; exactly 1 for draw 0."""
-    if seed == 0:
-        return np.ones(len(fork.members))
+    """(members,) what is left over what is believed. Draw 0 is the middle of what is likely.
+
+    Where enough jobs have ended of which the same was believed, it is drawn from what became of those. Else
+    it spreads as was chosen.
+    """
+    count, draw = len(fork.members), np.random.default_rng([seed, 17])
     spread = np.array([SPREAD[one.remaining.basis] for one in fork.members])
-    return np.exp(spread * np.random.default_rng([seed, 17]).normal(size=len(spread)))
+    found = np.exp(spread * draw.normal(size=count)) if seed else np.ones(count)
+    chance = draw.uniform(size=count) if seed else np.full(count, 0.5)
+    for basis, errors in fork.errors.items():
+        rows = np.flatnonzero([member.remaining.basis is basis for member in fork.members])
+        if rows.size:
+            of_basis = [fork.members[row] for row in rows.tolist()]
+            stated_s, had_s, left_s = np.array(
+                [(member.stated_s, member.had_s, member.remaining.left_s) for member in of_basis]
+            ).T
+            found[rows] = left_after(stated_s, had_s, errors, chance[rows]) / left_s
+    return found
 
 
 def world_of(

@@ -9,7 +9,16 @@ import numpy as np
 
 from stretto.model import FloatArray
 from stretto.service.forecast.fork import Fork
-from stretto.service.forecast.simulate import DRAWS, LONGEST_S, Sample, deadline_in, play, span_json, span_of
+from stretto.service.forecast.simulate import (
+    DRAWS,
+    LONGEST_S,
+    Sample,
+    deadline_in,
+    outside_of,
+    play,
+    span_json,
+    span_of,
+)
 from stretto.sim.world import SimulatedWorld
 
 STEPS = 60  # of time; chosen: a picture has some hundred pixels for them
@@ -116,7 +125,8 @@ def fan_json(values: FloatArray) -> dict[str, list[float | None]]:
     known = [not np.isnan(column).any() for column in values.T]
     ordered = np.sort(values, axis=0)
     last = len(values) - 1
-    rows = {"low": round(0.1 * last), "middle": last // 2, "high": round(0.9 * last)}
+    outside = outside_of(len(values))
+    rows = {"low": outside, "middle": last // 2, "high": last - outside}
     return {
         name: [
             float(value) if is_known else None for value, is_known in zip(ordered[row], known, strict=True)

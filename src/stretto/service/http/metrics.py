@@ -162,6 +162,7 @@ class Now(Collector):
         yield from lending(state, self.service.clock.now_s())
         yield from budgets(self.service)
         yield from gpu_use(self.service)
+        yield forecasts(self.service)
 
 
 def requested(service: Service) -> GaugeMetricFamily:
@@ -233,6 +234,19 @@ def budgets(service: Service) -> Iterable[GaugeMetricFamily]:
         for each in (Level.WARN, Level.HOLD):
             level.add_metric([name, each.value], float(standing.level is each))
     yield from (used, level)
+
+
+def forecasts(service: Service) -> CounterMetricFamily:
+    """What became of forecasts of starts and ends: 80 % are to lie inside their intervals."""
+    family = CounterMetricFamily(
+        "stretto_forecasts",
+        "First forecasts of a job's start and end, by whether that came within the 80 % interval.",
+        labels=["kind", "result"],
+    )
+    for what in ("start", "end"):
+        for result in ("inside", "early", "late"):
+            family.add_metric([what, result], service.forecasts.found[what, result])
+    return family
 
 
 def gpu_use(service: Service) -> Iterable[GaugeMetricFamily]:

@@ -144,6 +144,7 @@ def job_ended(state: State, event: happened.Ended, now_s: float) -> None:
     if (record := state.open_job(event.job)) is None:
         return
     state.release(record, now_s)
+    state.duration_errors.note_end(record, now_s)
     end_usage(record, event.state, now_s, state.unix_s)
     record.end(event.state, now_s)
     record.status, record.why, record.reason = event.status, event.why, event.reason

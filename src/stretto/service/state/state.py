@@ -27,6 +27,7 @@ from stretto.model import (
 from stretto.service.state import events as happened
 from stretto.service.state.budgets import Budget, Budgets
 from stretto.service.state.calendar import Calendar
+from stretto.service.state.duration_errors import DurationErrors
 from stretto.service.state.gpu_prices import GpuPrices
 from stretto.service.state.lender_records import LenderRecord
 from stretto.service.state.outbox import Outbox
@@ -86,6 +87,7 @@ class State:
     ends: dict[str, int] = field(default_factory=dict)  # how many jobs have ever ended, by last state
     # How many have ever ended after they ran, and for how long they did
     ended_jobs: EndedJobs = field(default_factory=EndedJobs)
+    duration_errors: DurationErrors = field(default_factory=DurationErrors)  # of what jobs were to take
     past: ArchivedTotals = field(default_factory=ArchivedTotals)
     relations: Relations = field(default_factory=Relations)
     open: list[tuple[int, str]] = field(default_factory=list)  # jobs that have not ended, by number

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from stretto.model import InputError
 from stretto.policies import policy_names
-from stretto.service.forecast.explain import explained, question_of
+from stretto.service.forecast.explain import MOST_SIMULATED, explained, explained_at_once, question_of
 from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of
 from stretto.service.forecast.simulate import (
     DRAWS,
@@ -74,7 +74,11 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
     """Why a job does not run, which jobs hold what it waits for, and what would start it."""
     record = await job_of(service, caller, job)
     require_nodes(service)
-    scheduling = service.scheduling
+    scheduling, kept = service.scheduling, service.forecasts
+    if len(service.state.open) > MOST_SIMULATED:
+        status, now_s = service.status_of(record), service.clock.now_s()
+        told = explained_at_once(service.state, record, status, now_s, kept.latest, kept.made_s, kept.assumed)
+        return {**_of_ones_own(service, caller, told), "held": kept.held()}
 
     async def prepare() -> Work:
         question = question_of(
@@ -92,7 +96,12 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
 
     asked = worked(service.short_work, caller, "the explanation", prepare)
     answer: dict[str, Any] = await while_listening(request, asked)
-    for holder in answer["holders"]:  # that their GPUs are held may be known to all, what for may not
+    return {**_of_ones_own(service, caller, answer), "held": kept.held()}
+
+
+def _of_ones_own(service: Service, caller: Caller, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer for a caller: that GPUs are held may be known to all, what for may not."""
+    for holder in answer["holders"]:
         holding = service.state.jobs.get(holder["id"])
         if holding is None or not caller.owns(holding):
             holder |= {"id": "", "name": "", "user": ""}
