@@ -100,7 +100,7 @@ def explained(question: Question) -> dict[str, Any]:
     when = None if outlook is None else (outlook.start if waits else outlook.end)(question.job)
     foreseen_s = max((draw.reached_s for draw in outlook.draws), default=nan) if outlook else nan
     members = question.fork.members
-    found = Found(
+    findings = Findings(
         basis=next((each.remaining.basis.value for each in members if each.job.id == question.job), ""),
         when=when,
         foreseen_s=foreseen_s,
@@ -111,11 +111,11 @@ def explained(question: Question) -> dict[str, Any]:
         prices=_prices(question),
         assumed=list(question.fork.assumed) if outlook else [],
     )
-    return answer_of(status, found, question.fork.now_s, question.unix_s, began)
+    return answer_of(status, findings, question.fork.now_s, question.unix_s, began)
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """What was found out about a job, beside its status. Times are those of the service."""
 
     basis: str  # what says how long it takes
@@ -129,9 +129,11 @@ class Found:
     assumed: list[str]
 
 
-def answer_of(status: JobStatus, found: Found, now_s: float, unix_s: float, began: float) -> dict[str, Any]:
+def answer_of(
+    status: JobStatus, findings: Findings, now_s: float, unix_s: float, began: float
+) -> dict[str, Any]:
     """The answer, as JSON values; times are Unix times. began: a moment of `time.perf_counter`."""
-    waits, when = not status.gpus, found.when
+    waits, when = not status.gpus, findings.when
     answer = {
         "id": status.id,
         "name": status.name,
@@ -145,15 +147,15 @@ def answer_of(status: JobStatus, found: Found, now_s: float, unix_s: float, bega
         "nodes": status.nodes,
         "preempted": status.preempted,
         "took_from": status.took_from,
-        "basis": found.basis,
+        "basis": findings.basis,
         "start" if waits else "end": None if when is None else span_json(when, unix_s),
-        "foreseen": None if isnan(found.foreseen_s) else round(found.foreseen_s + unix_s, 3),
-        "draws": found.draws,
-        "starts_as": found.starts_as,
-        "changes": found.changes,
-        "holders": found.holders,
-        "prices": found.prices,
-        "assumed": found.assumed,
+        "foreseen": None if isnan(findings.foreseen_s) else round(findings.foreseen_s + unix_s, 3),
+        "draws": findings.draws,
+        "starts_as": findings.starts_as,
+        "changes": findings.changes,
+        "holders": findings.holders,
+        "prices": findings.prices,
+        "assumed": findings.assumed,
     }
     words = ""
     if when is not None and isfinite(when.middle_s):
@@ -192,7 +194,7 @@ def explained_at_once(
     if when is not None and when.middle_s < now_s:  # it was foreseen to be over by now
         when = Interval(now_s, max(when.low_s, now_s), max(when.high_s, now_s))
     is_foreseen = when is not None and isfinite(when.middle_s)
-    found = Found(
+    findings = Findings(
         basis=remaining_of(record, now_s).basis.value if not ended else "",
         when=when if is_foreseen else None,
         foreseen_s=nan,
@@ -203,7 +205,7 @@ def explained_at_once(
         prices=_prices_at_once(state),
         assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *assumed] if is_foreseen else [],
     )
-    return answer_of(status, found, now_s, state.unix_s, began)
+    return answer_of(status, findings, now_s, state.unix_s, began)
 
 
 def _holders_at_once(

@@ -376,8 +376,8 @@ def factors(fork: Fork, seed: int) -> FloatArray:
     it spreads as was chosen.
     """
     count, draw = len(fork.members), np.random.default_rng([seed, 17])
-    spread = np.array([SPREAD[one.remaining.basis] for one in fork.members])
-    found = np.exp(spread * draw.normal(size=count)) if seed else np.ones(count)
+    spread = np.array([SPREAD[member.remaining.basis] for member in fork.members])
+    ratios = np.exp(spread * draw.normal(size=count)) if seed else np.ones(count)
     chance = draw.uniform(size=count) if seed else np.full(count, 0.5)
     for basis, errors in fork.errors.items():
         rows = np.flatnonzero([member.remaining.basis is basis for member in fork.members])
@@ -386,8 +386,8 @@ def factors(fork: Fork, seed: int) -> FloatArray:
             stated_s, had_s, left_s = np.array(
                 [(member.stated_s, member.had_s, member.remaining.left_s) for member in of_basis]
             ).T
-            found[rows] = left_after(stated_s, had_s, errors, chance[rows]) / left_s
-    return found
+            ratios[rows] = left_after(stated_s, had_s, errors, chance[rows]) / left_s
+    return ratios
 
 
 def world_of(
