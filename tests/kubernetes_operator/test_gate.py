@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -513,42 +514,44 @@ async def test_a_cancelled_job_whose_pods_run_holds_its_gpus_until_they_end(tmp_
 # ── reasons ───────────────────────────────────────────────────────────────────────────────────────
 
 
+OF_OTHERS: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}
+TWO_GATES = [{"name": "stretto.dev/gate"}, {"name": "kueue.x-k8s.io/admission"}]
+
+
 @pytest.mark.parametrize(
-    ("labels", "spec", "reason", "words"),
+    ("labels", "cases"),  # of a namespace; what its pods ask for, and the reason and words that they get
     [
-        ({}, {}, "NamespaceNotLabelled", "namespace team-a has no label stretto.dev/gate=true"),
-        (None, {"nodeSelector": {"disk": "fast"}}, "NoNode", "its node selector disk=fast"),
+        ({}, [({}, "NamespaceNotLabelled", "namespace team-a has no label stretto.dev/gate=true")]),
         (
-            None,
-            {"nodeSelector": {"kubernetes.io/hostname": "k0"}},
-            "PartOfAType",
-            "1 of the 2 nodes with h100",
+            {LABEL: "true"},
+            [
+                ({"nodeSelector": {"disk": "fast"}}, "NoNode", "its node selector disk=fast"),
+                (
+                    {"nodeSelector": {"kubernetes.io/hostname": "k0"}},
+                    "PartOfAType",
+                    "1 of the 2 nodes with h100",
+                ),
+                ({"gpus": 0}, "NoGpus", "pod train2-0 asks for no GPUs"),
+                ({"gpus": 9}, "ServiceRefuses", "expected at most 2, as many as a node has"),
+                ({"schedulingGates": TWO_GATES}, "OtherGates", "kueue.x-k8s.io/admission"),
+                ({"affinity": OF_OTHERS}, "NotSupported", "a required podAntiAffinity"),
+            ],
         ),
-        (None, {"gpus": 0}, "NoGpus", "pod train-0 asks for no GPUs"),
-        (None, {"gpus": 9}, "ServiceRefuses", "expected at most 2, as many as a node has"),
-        (
-            None,
-            {"schedulingGates": [{"name": "stretto.dev/gate"}, {"name": "kueue.x-k8s.io/admission"}]},
-            "OtherGates",
-            "kueue.x-k8s.io/admission",
-        ),
-        (
-            None,
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            "NotSupported",
-            "a required podAntiAffinity",
-        ),
-        ({LABEL: "true", QUEUE: "no.such/queue"}, {}, "ServiceRefuses", "queue must be a name"),
+        ({LABEL: "true", QUEUE: "no.such/queue"}, [({}, "ServiceRefuses", "queue must be a name")]),
     ],
 )
 async def test_pods_that_cannot_be_placed_stay_gated_and_their_owner_is_told_why(
-    tmp_path: Path, labels: dict[str, str] | None, spec: dict[str, Any], reason: str, words: str
+    tmp_path: Path, labels: dict[str, str], cases: list[tuple[dict[str, Any], str, str]]
 ) -> None:
     async with cluster(tmp_path, labels=labels) as made:
-        made.job("train", 1, **spec)
-        await until(lambda: made.told("train", reason))
-        assert words in made.told("train", reason)
-        assert (made.gated("train"), await made.jobs()) == (["train-0"], [])
+        for number, (spec, _, _) in enumerate(cases):
+            made.job(f"train{number}", 1, **spec)
+        for number, (_, reason, words) in enumerate(cases):
+            owner = f"train{number}"
+            await until(partial(made.told, owner, reason))
+            assert words in made.told(owner, reason)
+            assert made.gated(owner) == [f"{owner}-0"]
+        assert await made.jobs() == []
 
 
 def test_a_namespace_and_the_gate_are_not_said_together() -> None:
