@@ -129,6 +129,8 @@ class OnlineGoodput:
             _table=table,
             _rows=rows,
             configurations=configurations,
+            replica_gpus=facts.replica[rows],
+            restart_s=facts.restart_s[rows],
             modelled=is_table | facts.has_shown[rows],
             observed_gpus=np.where(is_table[:, None], jobs.max_gpus[:, None], facts.observed_gpus[rows]),
             reach_gpus=np.where(is_table, ANY_NUMBER, facts.reach[rows]),

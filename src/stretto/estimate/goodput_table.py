@@ -55,6 +55,7 @@ class Facts:
     most: IntArray  # (rows,) largest batch
     is_soft: BoolArray  # (rows,) whether more is considered where GPUs would lie idle
     reach: IntArray  # (rows,) GPUs that its batch can keep busy
+    restart_s: FloatArray  # (rows,) that one is assumed to take; NaN: not said
     serves: BoolArray  # (rows,) whether it keeps its service level is all that counts
     service_level: ObjectArray  # (rows,) `ServiceLevel` of these
     fixed: IntArray  # (rows,) total batch that may not change; 0: it may
@@ -77,6 +78,7 @@ class Facts:
             perfect=np.zeros(by_type, dtype=np.bool_),
             single_per_s=np.zeros(by_type),
             is_soft=np.zeros(rows, dtype=np.bool_),
+            restart_s=np.zeros(rows),
             serves=np.zeros(rows, dtype=np.bool_),
             service_level=np.full(rows, None),
             grad_sqr=np.zeros(rows),
@@ -95,7 +97,7 @@ class Facts:
 BELIEVED = ("params", "source", "ratio", "perfect", "observed_gpus")
 LIMITS = (
     *("min_local", "max_local", "replica", "single_per_s", "init", "most", "is_soft", "reach"),
-    *("serves", "service_level"),
+    *("restart_s", "serves", "service_level"),
 )
 _WHOLE_BY_TYPE = ("source", "min_local", "max_local", "replica", "observed_gpus")
 _WHOLE = ("init", "most", "reach", "fixed", "requested", "used")
@@ -295,6 +297,7 @@ class GoodputTable:
         facts.max_local[rows] = [limit.max_local for limit in limits]
         facts.replica[rows] = [limit.replica_gpus for limit in limits]
         facts.single_per_s[rows] = [limit.single_per_s for limit in limits]
+        facts.restart_s[rows] = [limit.restart_s for limit in limits]
         facts.serves[rows] = [limit.service_level is not None for limit in limits]
         for row, limit in zip(rows.tolist(), limits, strict=True):
             facts.service_level[row] = limit.service_level
@@ -326,7 +329,7 @@ class GoodputTable:
         cells[: self.configs, row] = table_row(table, self.frame.configurations, self.frame.gpus_per_node)
         cells[self.configs :, row] = requested_row(table, requested)
         known[:, row] = self.facts.is_table[row] = True
-        self.facts.replica[row] = 1
+        self.facts.replica[row], self.facts.restart_s[row] = 1, np.nan
 
     # ── cells ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -99,6 +99,9 @@ class Speeds:
     modelled: BoolArray  # (jobs,) something about its speed has been learned
     observed_gpus: IntArray  # (jobs, types) most GPUs on which its speed was observed
     reach_gpus: IntArray  # (jobs,) most GPUs that its batch limits can keep busy
+    # Limits of jobs as columns, where an estimator has them at hand; else each job's evidence says them.
+    replica_gpus: IntArray | None = None  # (jobs, types) GPUs of one replica
+    restart_s: FloatArray | None = None  # (jobs,) that a restart is assumed to take; NaN: not said
 
     def at(self, rows: IntArray, columns: IntArray) -> FloatArray:
         """(cells,) `per_s` of some rows on some configurations."""

@@ -319,6 +319,7 @@ class JobColumns:
     heterogeneous = bool_column()  # may hold GPUs of several types at once
     serves = bool_column(lambda job: job.purpose is Purpose.SERVING)  # answers requests within a latency
     saves = bool_column(lambda job: job.checkpoints is not False)  # its progress, where it is stopped
+    has_reserved = bool_column(lambda job: job.reserved is not None)  # GPUs are kept for it
     varies_by_type = bool_column(lambda job: bool(job.replica_gpus))  # a worker has more GPUs on some types
 
     def computed(self, column: Column[Array]) -> Array:

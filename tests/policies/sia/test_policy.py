@@ -416,3 +416,16 @@ def test_the_cost_of_a_restart_that_a_job_does_not_name_is_a_setting() -> None:
         return int(Sia(restart_s=restart_s).allocate(snapshot, speeds).gpus[0])
 
     assert (gpus_after(30.0), gpus_after(3000.0)) == (2, 1)
+
+
+@pytest.mark.parametrize("neighbour", [Adaptivity.ADAPTIVE, Adaptivity.RIGID])
+def test_a_job_starts_on_the_next_configuration_whatever_runs_beside_it(neighbour: Adaptivity) -> None:
+    """Three GPUs are no configuration; that a rigid job has columns of its own changes nothing for others."""
+    cluster = cluster_of("small", (A100, 1, 8))
+    offered = powers_and_whole_nodes(cluster)
+    jobs = [a_job("j", gpus=3, min_gpus=3, max_gpus=8), a_job("k", adaptivity=neighbour, max_gpus=1)]
+    snapshot = a_snapshot(
+        *jobs, cluster=cluster, known_progress=some_progress(2), known_evidence=evidence(2, 1)
+    )
+    speeds = speeds_of(offered, [offered.gpus.tolist()] * 2, requested_per_s=np.array([[3.0], [1.0]]))
+    assert Sia().allocate(snapshot, speeds).gpus.tolist() == [4, 1]

@@ -1,11 +1,13 @@
-"""Sia's configuration set C (section 3.3): columns, the pools they take GPUs from, what a choice means."""
+"""Sia's configuration set C (section 3.3): what each job may have, cell by cell, and what a choice means."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 
 from stretto.model import (
+    ANY_NUMBER,
     BoolArray,
     Cluster,
     Configurations,
@@ -17,60 +19,21 @@ from stretto.model import (
     Snapshot,
     Speeds,
     Why,
-    frozen,
-    ints,
-    virtual_nodes,
 )
+from stretto.policies.sia.cells import Cells
+from stretto.policies.sia.columns import Pools
+from stretto.solve import Assignment, SparseKnapsack
 
 FEWER_IS_BETTER = 1e-9  # chosen: for each GPU; below what keeps ties where they are
 
 
 @dataclass(frozen=True, eq=False)
-class Pools:
-    """GPUs that can stand in for each other: of one type, in virtual nodes of one size.
-
-    A node whose size is no power of two counts as virtual nodes of its binary powers (section 3.3). A job on
-    one node fits a virtual node at least as large; a job on whole nodes takes them from the largest. With
-    one capacity for each pool, whatever the program chooses can be placed. Where all nodes of a type have
-    the same power of two of GPUs, as in the paper, the type is one pool.
-    """
-
-    kind: IntArray  # (pools,) GPU type
-    block: IntArray  # (pools,) GPUs of a virtual node
-    capacity: IntArray  # (pools,) GPUs on usable nodes
-
-    @cached_property
-    def largest_of_kind(self) -> IntArray:
-        """(types,) GPUs of the largest virtual node of each type."""
-        largest = np.zeros(int(self.kind.max()) + 1, dtype=np.int64)
-        np.maximum.at(largest, self.kind, self.block)
-        return largest
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> "Pools":
-        """The pools of a cluster, by type, largest blocks first."""
-        counted: dict[tuple[int, int], int] = {}
-        cluster = snapshot.cluster
-        sorts = np.stack([cluster.kind, cluster.node_gpus], axis=1)
-        kinds_and_sizes, which = np.unique(sorts, axis=0, return_inverse=True)
-        usable = np.bincount(which.ravel(), snapshot.usable, len(kinds_and_sizes)).astype(np.int64)
-        for (kind, size), nodes in zip(kinds_and_sizes.tolist(), usable.tolist(), strict=True):
-            for block in virtual_nodes(size):
-                counted[kind, -block] = counted.get((kind, -block), 0) + block * nodes
-        blocks = sorted(counted)
-        return cls(
-            kind=np.array([kind for kind, _ in blocks], dtype=np.int64),
-            block=np.array([-negative for _, negative in blocks], dtype=np.int64),
-            capacity=np.array([counted[block] for block in blocks], dtype=np.int64),
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class ConfigurationSet:
-    """The configuration set C: the columns of the ILP.
+    """The configuration set C: the cells of the ILP, a job and a column each.
 
     Each configuration (n, r, t) of section 3.3 comes first, then each type with exactly the GPUs asked for,
-    the columns of equation 5. A column stands there once for each pool that it could be taken from.
+    the columns of equation 5. A column stands there once for each pool that it could be taken from. A
+    job has cells for sizes that its range and its speeds allow, and for what it holds now.
 
     Jobs with less freedom have names here. *Fixed* jobs choose among the columns of equation 5 only. Those
     that *insist* are never stopped once they are let in. A *reserved* job insists on GPUs of one type. Which
@@ -79,251 +42,343 @@ class ConfigurationSet:
 
     configurations: Configurations
     pools: Pools
-    pool: IntArray  # (columns,)
-    kind: IntArray  # (columns,) GPU type
-    configuration: IntArray  # (columns,) index, -1: exactly what was asked for
-    gpus: IntArray  # (jobs, columns)
-    goodput: FloatArray  # (jobs, columns) as estimated, NaN where a job cannot run
+    cells: Cells
+    pool: IntArray  # (cells,)
+    kind: IntArray  # (cells,) GPU type
+    configuration: IntArray  # (cells,) index, -1: exactly what was asked for
+    gpus: IntArray  # (cells,)
+    goodput: FloatArray  # (cells,) as estimated, NaN where a job cannot run
+    valid: BoolArray  # (cells,) what each may have: whole replicas in its range, on types that it accepts
+    current: BoolArray  # (cells,) what it holds now, in whichever pool
+    columns: int  # there are, with those by request where a job needs them
     fixed: BoolArray  # (jobs,) rigid, not preemptible, reserved or without a choice: only what it asked for
     insists: BoolArray  # (jobs,) not preemptible or reserved: must be served once it is let in
     request: IntArray  # (jobs, types) GPUs asked for, reserved, or held by a job that may not be stopped
     stand_ins: IntArray  # (types,) GPUs that take the place of one asked for (Lyra, section 2.1)
     reserved: IntArray  # (jobs,) type of the GPUs kept for a job, -1 none
     nodes: IntArray  # (jobs,) nodes on which these GPUs are kept, 0: whichever
-    replica: IntArray  # (jobs, columns) GPUs of one replica there
+    replica: IntArray  # (jobs, types) GPUs of one replica
+    keeps: BoolArray  # (jobs,) some size would keep the service level of a job that serves; all others do
 
     @classmethod
-    def of(cls, snapshot: Snapshot, speeds: Speeds) -> "ConfigurationSet":
-        """The columns for these jobs; those by request only where a job needs them."""
-        jobs, pools, offered = snapshot.jobs, Pools.of(snapshot), speeds.configurations
+    def of(cls, snapshot: Snapshot, speeds: Speeds, seen: IntArray, growth: int) -> "ConfigurationSet":
+        """The cells for these jobs.
+
+        seen: (jobs, types) most GPUs on which its speed was observed. It may have `growth` times the replicas
+        of that (section 3.1), never beyond its reach. The smallest in its range is always allowed: it has to
+        start somewhere. Workers that serve do not wait for each other, so that one says enough of all.
+        """
+        jobs, offered = snapshot.jobs, speeds.configurations
+        pools = Pools.of(snapshot, offered)
+        columns = pools.columns
         request, reserved, nodes = _requests(jobs, snapshot.cluster)
         insists = ~jobs.preemptible | (reserved >= 0)
         stand_ins = snapshot.cluster.stand_ins
-        fixed = jobs.rigid | insists | ~_have_a_choice(jobs, offered, stand_ins)
-        # Either sort of column only where some job needs it: they make the ILP larger.
-        configuration, pool = _columns(
-            offered,
-            tuple(pools.kind.tolist()),
-            tuple(pools.block.tolist()),
-            with_configurations=not (fixed.any() and fixed.all()),
-            with_requests=bool(fixed.any()),
+        fewest, most = jobs.fewest_gpus * stand_ins, jobs.max_gpus[:, None] * stand_ins
+        fixed = jobs.rigid | insists | ~_have_a_choice(jobs, pools, fewest, most)
+        replica = _replicas(jobs, speeds)
+
+        # What each may have by its range and growth, type by type, and what it holds though it may not.
+        largest = _largest(speeds, seen, growth, replica)
+        largest[jobs.serves & seen.any(axis=1)] = ANY_NUMBER
+        begin, end = _within_range(jobs, pools, replica, fewest, most, largest)
+        begin[fixed], end[fixed] = 0, 0
+        at_present = offered.columns_of(jobs.held_nodes, jobs.held_gpus, jobs.held_kind)
+        at_present[fixed | (jobs.held_gpus == 0)] = -1
+        wide_begin, wide_end = _with_held(begin, end, pools, at_present)
+        # Columns by request come after all others, and only where some job needs them.
+        by_request = np.where(fixed, len(pools.kind), 0)[:, None]
+        cells = Cells.between(
+            np.concatenate([wide_begin, np.full_like(by_request, len(columns))], axis=1),
+            np.concatenate([wide_end, len(columns) + by_request], axis=1),
         )
-        kind, by_request = pools.kind[pool], configuration < 0
-        types = len(snapshot.capacity)
-        # Hybrid-parallel jobs span several GPUs with one replica (3.5); all others one.
-        alone = np.ones(types, dtype=np.int64)
-        replicas = [alone if evidence is None else evidence.limits.replica_gpus for evidence in jobs.evidence]
-        replica = np.array(replicas, dtype=np.int64).reshape(len(jobs), types)
-        # A job that says how many on each type holds no less, whatever it has shown.
-        varies = jobs.varies_by_type
-        replica[varies] = np.lcm(replica[varies], jobs.worker_gpus[varies])
+
+        # The cells as arrays: columns by request are those of the pools.
+        row, column = cells.row, cells.column
+        is_request = column >= len(columns)
+        known = np.where(is_request, 0, column)
+        pool = np.where(is_request, column - len(columns), columns.pool[known])
+        kind = pools.kind[pool]
+        configuration = np.where(is_request, -1, columns.configuration[known])
+        gpus = np.where(is_request, request[row, kind], columns.gpus[known])
+        asks = np.flatnonzero(is_request)
+        goodput = np.empty(row.size)
+        usual = np.flatnonzero(~is_request) if asks.size else slice(None)
+        goodput[usual] = speeds.at(row[usual], configuration[usual])
+        # Of GPUs that stand in for others so many more are as fast as so many times one.
+        goodput[asks] = speeds.on_request(row[asks], kind[asks]) * stand_ins[kind[asks]]
+        valid = goodput > 0
+        if (wide_begin != begin).any() or (wide_end != end).any():
+            valid &= is_request | ((column >= begin[row, kind]) & (column < end[row, kind]))
+        if (replica > 1).any():
+            valid &= gpus % replica[row, kind] == 0
+        current = (configuration == at_present[row]) & (configuration >= 0)
+        if asks.size:
+            acceptable = _acceptable(pools, reserved, row[asks], pool[asks], gpus[asks])
+            allowed = jobs.allowed_kinds[row[asks], kind[asks]]
+            is_reserved = acceptable & (reserved[row[asks]] >= 0)
+            # What is kept for a job it may have, whatever is known of its speed.
+            valid[asks] = (valid[asks] & acceptable & allowed) | is_reserved
+            holds = (gpus[asks] == jobs.held_gpus[row[asks]]) & (gpus[asks] > 0)
+            current[asks] = holds & (kind[asks] == jobs.held_kind[row[asks]])
         return cls(
             configurations=offered,
             pools=pools,
+            cells=cells,
             pool=pool,
             kind=kind,
             configuration=configuration,
-            gpus=np.where(by_request, request[:, kind], offered.gpus[configuration]),
-            # Of GPUs that stand in for others so many more are as fast as so many times one.
-            goodput=np.where(
-                by_request,
-                speeds.requested_per_s[:, kind] * stand_ins[kind],
-                speeds.per_s[:, configuration],
-            ),
+            gpus=gpus,
+            goodput=goodput,
+            valid=valid,
+            current=current,
+            columns=len(columns) + (len(pools.kind) if fixed.any() else 0),
             fixed=fixed,
             insists=insists,
             request=request,
             stand_ins=stand_ins,
             reserved=reserved,
             nodes=nodes,
-            replica=replica[:, kind],
+            replica=replica,
+            keeps=_keeps(jobs, speeds, pools, fewest, fixed),
         )
 
-    @cached_property
-    def acceptable(self) -> BoolArray:
-        """(jobs, columns) the sort of column that a job may have, on a reserved type if it has one."""
-        by_request = self.configuration < 0
-        # A job within one node needs a virtual node as large; one on whole nodes takes the largest ones.
-        blocks = self.pools.block[self.pool]
-        fits_a_block = (self.gpus <= blocks) | (blocks == self.pools.largest_of_kind[self.kind])
-        sort = np.where(by_request, self.fixed[:, None] & fits_a_block, ~self.fixed[:, None])
-        kept = (self.reserved < 0)[:, None] | (self.kind == self.reserved[:, None])
-        return np.asarray(sort & kept)
+    def knapsack(
+        self, worth: FloatArray, valid: BoolArray, capacity: IntArray, forced: IntArray, prefer: FloatArray
+    ) -> SparseKnapsack:
+        """The ILP: at most one configuration for each job, within the GPUs of each pool.
 
-    @property
-    def is_reserved(self) -> BoolArray:
-        """(jobs, columns) the columns that give a job what is reserved for it."""
-        return self.acceptable & (self.reserved >= 0)[:, None]
+        worth, prefer: (cells,); valid: (cells,) what may be chosen; capacity: (pools,); forced: (jobs,) a
+        cell or -1. It is a multiple-choice knapsack, so no general solver of integer programs is needed.
+        """
+        # Jobs that ask for the same are alike; without columns by request all may be.
+        sort = np.unique(self.request, axis=0, return_inverse=True)[1].ravel() if self.fixed.any() else None
+        return SparseKnapsack(
+            rows=self.cells.rows,
+            cols=self.columns,
+            row=self.cells.row,
+            column=self.cells.column,
+            value=worth,
+            allowed=valid,
+            units=self.gpus,
+            kind=self.pool,
+            capacity=capacity,
+            forced=forced,
+            prefer=prefer,
+            sort=sort,
+        )
 
     def fewest_first(self, jobs: JobTable) -> FloatArray:
-        """(jobs, columns) a trifle for fewer GPUs where a job serves: all that keep its latency are alike."""
-        return np.where(jobs.serves[:, None], -FEWER_IS_BETTER * self.gpus, 0.0)
-
-    def held(self, jobs: JobTable) -> BoolArray:
-        """(jobs, columns) the columns that mean what a job holds now; none where it waits."""
-        configuration = self.configurations.columns_of(jobs.held_nodes, jobs.held_gpus, jobs.held_kind)
-        same = (self.configuration == configuration[:, None]) & (configuration >= 0)[:, None]
-        asked = (self.kind == jobs.held_kind[:, None]) & (
-            jobs.held_gpus[:, None] == self.request[:, self.kind]
-        )
-        current = np.where(self.configuration < 0, asked & self.fixed[:, None], same & ~self.fixed[:, None])
-        return np.asarray(current & (jobs.held_gpus > 0)[:, None])
+        """(cells,) a trifle for fewer GPUs where a job serves: all that keep its latency are alike."""
+        return np.where(jobs.serves[self.cells.row], -FEWER_IS_BETTER * self.gpus, 0.0)
 
     def capacity(self, snapshot: Snapshot, stay: IntArray) -> IntArray:
         """(pools,) GPUs for this decision: usable ones, and those on other nodes that these rows stay on."""
         capacity = self.pools.capacity.copy()
-        if snapshot.usable.all():
+        away = ~snapshot.usable & (snapshot.placement.busy != 0)
+        if not away.any():
             return capacity
         for row in stay.tolist():
             allocation = snapshot.placement.get(snapshot.jobs.ids[row])
             if allocation is not None:
-                away = sum(
-                    gpus
-                    for node, gpus in zip(allocation.nodes, allocation.shape, strict=True)
-                    if not snapshot.usable[node]
+                gpus_away = sum(
+                    gpus for node, gpus in zip(allocation.nodes, allocation.shape, strict=True) if away[node]
                 )
-                capacity[np.flatnonzero(self.pools.kind == allocation.kind)[0]] += away
+                capacity[np.flatnonzero(self.pools.kind == allocation.kind)[0]] += gpus_away
         return capacity
 
-    def allowed(self, jobs: JobTable, speeds: Speeds, seen: IntArray, growth: int) -> BoolArray:
-        """(jobs, columns) what each may have: whole replicas in its range, on types that it accepts.
+    def forced(self, snapshot: Snapshot, valid: BoolArray, worth: FloatArray) -> tuple[IntArray, IntArray]:
+        """(jobs,) the cell that a job must get or -1, and (pools,) what there is to choose from.
 
-        seen: (jobs, types) most GPUs on which its speed was observed. It may have `growth` times the replicas
-        of that (section 3.1), never beyond its reach. The smallest in its range is always allowed: it has to
-        start somewhere. Workers that serve do not wait for each other, so that one says enough of all.
-        """
-        replicas, part = np.divmod(self.gpus, self.replica)
-        whole = (self.goodput > 0) & (part == 0)
-        largest = growth * (seen[:, self.kind] // self.replica).max(axis=1, initial=0)
-        largest = np.minimum(largest, speeds.reach_gpus // self.replica.max(axis=1, initial=1))
-        elastic = _within_range(jobs, self.gpus, self.kind, self.stand_ins)
-        least = _fewest(replicas, elastic & (part == 0), self.kind)
-        is_known = (jobs.serves & seen.any(axis=1))[:, None]
-        elastic &= (replicas <= np.maximum(largest[:, None], least)) | is_known
-        suits = whole & self.acceptable & jobs.allowed_kinds[:, self.kind] & (elastic | self.fixed[:, None])
-        return np.asarray(suits | self.is_reserved)  # kept for it, whatever is known of its speed
-
-    def forced(
-        self, snapshot: Snapshot, current: BoolArray, valid: BoolArray, worth: FloatArray
-    ) -> tuple[IntArray, IntArray]:
-        """(jobs,) the column that a job must get or -1, and (pools,) what there is to choose from.
-
-        Forced are jobs that are restarting, not preemptible, or reserved. Makes forced columns valid in
-        place. A job that may not be stopped is let in only while what is forced fits (section 3.4,
-        preemption and reservation).
+        Forced are jobs that are restarting, not preemptible, or reserved. Makes forced cells valid in place.
+        A job that may not be stopped is let in only while what is forced fits (section 3.4, preemption and
+        reservation).
         """
         jobs = snapshot.jobs
         forced = np.full(len(jobs), -1)
         # First jobs that run and must go on, even on GPUs that others may not use; then those that wait.
-        stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & current.any(axis=1))
+        runs = self.cells.any(self.current)
+        stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & runs)
         capacity = self.capacity(snapshot, stays)
-        left = capacity.copy()
-        enters = np.flatnonzero(self.insists & ~current.any(axis=1))
-        for row in [*stays.tolist(), *enters.tolist()]:
-            choice = current[row] if current[row].any() else valid[row]
-            fits = choice & (self.gpus[row] <= left[self.pool])
-            valid[row] &= fits
-            if fits.any():
-                forced[row] = np.where(fits, worth[row], -np.inf).argmax()
-                valid[row, forced[row]] = True
-                left[self.pool[forced[row]]] -= self.gpus[row, forced[row]]
+        enters = np.flatnonzero(self.insists & ~runs)
+        left = capacity.tolist()
+        for rows, choices in ((stays, self.current), (enters, valid.copy())):
+            asked = np.zeros(len(jobs), dtype=np.bool_)
+            asked[rows] = True
+            of_these = asked[self.cells.row]
+            valid[of_these] = False
+            cells = np.flatnonzero(choices & of_these)
+            arrays = (self.cells.row[cells], cells, self.pool[cells], self.gpus[cells], worth[cells])
+            options = zip(*(array.tolist() for array in arrays), strict=True)
+            for row, of_row in groupby(options, key=itemgetter(0)):
+                fits = [option for option in of_row if option[3] <= left[option[2]]]
+                if fits:
+                    _, cell, pool, gpus, _ = max(fits, key=itemgetter(4))  # the first of equals
+                    forced[row], valid[cell] = cell, True
+                    left[pool] -= gpus
         return forced, capacity
 
     def lacks_room(self, suits: BoolArray, forced: IntArray, capacity: IntArray) -> BoolArray:
-        """(jobs,) for which no column that suits has enough GPUs beside those that others must get.
+        """(jobs,) for which no cell that suits has enough GPUs beside those that others must get.
 
-        suits: (jobs, columns); forced: (jobs,) column or -1; capacity: (pools,) GPUs.
+        suits: (cells,); forced: (jobs,) cell or -1; capacity: (pools,) GPUs.
         """
-        rows = np.flatnonzero(forced >= 0)
+        taken = forced[forced >= 0]
         left = capacity.copy()
-        np.subtract.at(left, self.pool[forced[rows]], self.gpus[rows, forced[rows]])
-        has_room = (suits & (self.gpus <= left[self.pool])).any(axis=1)
-        return np.asarray(suits.any(axis=1) & ~has_room)
+        np.subtract.at(left, self.pool[taken], self.gpus[taken])
+        has_room = self.cells.any(suits & (self.gpus <= left[self.pool]))
+        return self.cells.any(suits) & ~has_room
 
-    def shares(
-        self, snapshot: Snapshot, column: IntArray, lacks_room: BoolArray, prices: FloatArray, gap: float
-    ) -> Shares:
-        """What the chosen columns mean."""
-        served = column >= 0
-        # Column 0 stands in for -1 in look-ups; what is read there is not used.
-        chosen = np.maximum(column, 0)
-        rows = np.arange(len(column))
-        by_configuration = served & (self.configuration[chosen] >= 0)
-        fewest = (snapshot.jobs.fewest_gpus * self.stand_ins)[:, self.kind]
-        enough = self.gpus >= np.where(self.fixed[:, None], self.request[:, self.kind], fewest)
-        fits = enough & (self.gpus <= snapshot.cluster.capacity[self.kind])
-        suits = fits & self.acceptable & snapshot.jobs.allowed_kinds[:, self.kind]
-        possible, kept = suits.any(axis=1), (suits & (self.goodput > 0)).any(axis=1)
+    def shares(self, snapshot: Snapshot, chosen: Assignment, lacks_room: BoolArray) -> Shares:
+        """What the chosen cells mean."""
+        served = chosen.cell >= 0
+        # Cell 0 stands in for -1 in look-ups; what is read there is not used.
+        cell = np.maximum(chosen.cell, 0) if self.cells.row.size else np.zeros(0, dtype=np.int64)
+        gpus, kind = np.zeros(len(served), dtype=np.int64), np.full(len(served), -1)
+        nodes = self.nodes.copy()
+        if cell.size:
+            gpus, kind = np.where(served, self.gpus[cell], 0), np.where(served, self.kind[cell], -1)
+            configuration = np.where(served, self.configuration[cell], -1)
+            by_configuration = configuration >= 0
+            nodes = np.where(by_configuration, self.configurations.nodes[configuration], nodes)
         # Why the others wait: too large for the cluster, no room beside forced jobs, or worth less.
         waits = np.where(lacks_room, Why.NO_FREE_GPUS, Why.WORTH_LESS)
-        waits = np.where(snapshot.jobs.serves & ~kept, Why.TOO_SLOW, waits)
-        waits = np.where(possible, waits, Why.TOO_LARGE)
+        waits = np.where(snapshot.jobs.serves & ~self.keeps, Why.TOO_SLOW, waits)
+        waits = np.where(served | self._may_ever_run(snapshot), waits, Why.TOO_LARGE)
         # Pools of one type have prices of their own; the dearest says what one more GPU would be worth.
         by_type = np.zeros(len(snapshot.capacity))
-        np.maximum.at(by_type, self.pools.kind, prices)
+        np.maximum.at(by_type, self.pools.kind, chosen.prices)
         return Shares(
-            gpus=np.where(served, self.gpus[rows, chosen], 0),
-            kind=np.where(served, self.kind[chosen], -1),
-            nodes=np.where(
-                by_configuration, self.configurations.nodes[self.configuration[chosen]], self.nodes
-            ),
+            gpus=gpus,
+            kind=kind,
+            nodes=nodes,
             why=Reasons(np.where(served, Why.RUNS, waits).astype(np.int64)),
             prices=by_type,
-            gap=gap,
+            gap=chosen.gap,
         )
 
+    def _may_ever_run(self, snapshot: Snapshot) -> BoolArray:
+        """(jobs,) whether some size that it could have is not larger than the whole cluster."""
+        jobs, cluster, pools = snapshot.jobs, snapshot.cluster, self.pools
+        allowed = jobs.allowed_kinds
+        types = range(len(cluster.types))
+        largest = np.array([pools.columns.sizes(kind)[-1:].max(initial=0) for kind in types])
+        elastic = ((jobs.fewest_gpus * self.stand_ins <= largest) & allowed).any(axis=1)
+        request = self.request[:, pools.kind]
+        fits = request <= cluster.capacity[pools.kind]
+        rows = np.arange(len(jobs))[:, None]
+        acceptable = _acceptable(pools, self.reserved, rows, np.arange(len(pools.kind)), request)
+        fixed = (fits & acceptable & allowed[:, pools.kind]).any(axis=1)
+        return np.where(self.fixed, fixed, elastic)
 
-def _fewest(replicas: IntArray, suits: BoolArray, kind: IntArray) -> IntArray:
-    """(jobs, columns) replicas of the smallest column of the same type that suits a job, 0 where none does.
 
-    A job starts there: on its minimum, or the next configuration where that is none.
+def _acceptable(pools: Pools, reserved: IntArray, row: IntArray, pool: IntArray, gpus: IntArray) -> BoolArray:
+    """Whether exactly so many GPUs may be taken from a pool, on a reserved type if the row has one.
+
+    A job within one node needs a virtual node as large; one on whole nodes takes the largest ones.
     """
-    none = np.iinfo(np.int64).max
-    sizes = np.where(suits, replicas, none)
-    fewest = np.empty_like(sizes)
-    for each in np.unique(kind):
-        columns = kind == each
-        fewest[:, columns] = sizes[:, columns].min(axis=1, keepdims=True)
-    return np.where(fewest == none, 0, fewest)
+    largest = np.array([pools.block[pools.kind == kind].max() for kind in pools.kind.tolist()])
+    fits_a_block = (gpus <= pools.block[pool]) | (pools.block == largest)[pool]
+    kept = (reserved[row] < 0) | (pools.kind[pool] == reserved[row])
+    return np.asarray(fits_a_block & kept)
 
 
-@lru_cache(maxsize=64)
-def _columns(
-    offered: Configurations,
-    kinds: tuple[int, ...],
-    blocks: tuple[int, ...],
-    with_configurations: bool,
-    with_requests: bool,
+def _largest(speeds: Speeds, seen: IntArray, growth: int, replica: IntArray) -> IntArray:
+    """(jobs,) most replicas by growth and reach."""
+    largest = growth * (seen // replica).max(axis=1, initial=0)
+    most: IntArray = np.minimum(largest, speeds.reach_gpus // replica.max(axis=1, initial=1))
+    return most
+
+
+def _within_range(
+    jobs: JobTable, pools: Pools, replica: IntArray, fewest: IntArray, most: IntArray, largest: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """(columns,) configuration and pool: every configuration in every pool that has room for it.
+    """(jobs, types) the first column of the sizes that a job may have on a type, and one behind the last.
 
-    kinds, blocks: (pools,) GPU type and GPUs of a virtual node.
+    fewest, most: (jobs, types) GPUs of its range; largest: (jobs,) replicas by growth.
     """
-    configuration, pool = [], []
-    largest = {kind: max(b for k, b in zip(kinds, blocks, strict=True) if k == kind) for kind in set(kinds)}
-    triples = zip(offered.nodes.tolist(), offered.gpus.tolist(), offered.kind.tolist(), strict=True)
-    for index, (nodes, gpus, kind) in enumerate(triples if with_configurations else ()):
-        least = largest[kind] if nodes > 1 else gpus
-        for number, (of_kind, block) in enumerate(zip(kinds, blocks, strict=True)):
-            if of_kind == kind and block >= least:
-                configuration.append(index)
-                pool.append(number)
-    if with_requests:
-        configuration += [-1] * len(kinds)
-        pool += range(len(kinds))
-    return frozen(ints(configuration)), frozen(ints(pool))
+    columns = pools.columns
+    begin, end = np.zeros((2, *replica.shape), dtype=np.int64)
+    for kind, (first, _) in enumerate(pairwise(columns.begin.tolist())):
+        sizes = columns.sizes(kind)
+        least = _first_sizes(sizes, fewest[:, kind], replica[:, kind])
+        least = np.where(least <= most[:, kind], least // replica[:, kind], 0)
+        # The smallest in its range is always allowed: it has to start somewhere.
+        replicas = np.minimum(np.maximum(largest, least), most[:, kind] // replica[:, kind])
+        begin[:, kind] = first + np.searchsorted(sizes, fewest[:, kind])
+        end[:, kind] = first + np.searchsorted(sizes, replicas * replica[:, kind], side="right")
+    end = np.where(jobs.allowed_kinds, np.maximum(begin, end), begin)
+    return begin, end
 
 
-def _within_range(jobs: JobTable, gpus: IntArray, kind: IntArray, stand_ins: IntArray) -> BoolArray:
-    """(jobs, columns) whether so many GPUs of a type are in a job's range."""
-    fewest, most = jobs.fewest_gpus * stand_ins, jobs.max_gpus[:, None] * stand_ins
-    return np.asarray((gpus >= fewest[:, kind]) & (gpus <= most[:, kind]))
+def _first_sizes(sizes: IntArray, fewest: IntArray, replica: IntArray) -> IntArray:
+    """(jobs,) the smallest size of whole replicas that is not below a job's fewest GPUs, 0 where none is."""
+    first = np.zeros_like(fewest)
+    for each in np.unique(replica).tolist():
+        whole = sizes[sizes % each == 0]
+        rows = np.flatnonzero(replica == each)
+        place = np.searchsorted(whole, fewest[rows])
+        first[rows] = np.append(whole, 0)[place]
+    return first
 
 
-def _have_a_choice(jobs: JobTable, offered: Configurations, stand_ins: IntArray) -> BoolArray:
-    """(jobs,) those of whose sizes some is a configuration: exactly three GPUs are none of section 3.3."""
-    sizes = _within_range(jobs, offered.gpus, offered.kind, stand_ins)
-    return np.asarray((sizes & jobs.allowed_kinds[:, offered.kind]).any(axis=1))
+def _with_held(
+    begin: IntArray, end: IntArray, pools: Pools, configuration: IntArray
+) -> tuple[IntArray, IntArray]:
+    """The same, wide enough for the configuration (jobs,) that each job holds, -1 for none."""
+    rows = np.flatnonzero(configuration >= 0)
+    columns = pools.columns
+    first, last = columns.first[configuration[rows]], columns.first[configuration[rows] + 1]
+    kind = columns.kind[first]
+    is_empty = begin[rows, kind] >= end[rows, kind]
+    outside = (first < begin[rows, kind]) | (last > end[rows, kind]) | is_empty
+    if not outside.any():
+        return begin, end
+    rows, kind, first, last = rows[outside], kind[outside], first[outside], last[outside]
+    begin, end = begin.copy(), end.copy()
+    is_empty = is_empty[outside]
+    begin[rows, kind] = np.where(is_empty, first, np.minimum(begin[rows, kind], first))
+    end[rows, kind] = np.where(is_empty, last, np.maximum(end[rows, kind], last))
+    return begin, end
+
+
+def _have_a_choice(jobs: JobTable, pools: Pools, fewest: IntArray, most: IntArray) -> BoolArray:
+    """(jobs,) those of whose sizes some is a configuration: exactly three GPUs are none of section 3.3.
+
+    fewest, most: (jobs, types) GPUs of a job's range.
+    """
+    types = range(jobs.allowed_kinds.shape[1])
+    within = [
+        np.searchsorted(pools.columns.sizes(kind), fewest[:, kind])
+        < np.searchsorted(pools.columns.sizes(kind), most[:, kind], side="right")
+        for kind in types
+    ]
+    return np.asarray((np.array(within).T & jobs.allowed_kinds).any(axis=1))
+
+
+def _replicas(jobs: JobTable, speeds: Speeds) -> IntArray:
+    """(jobs, types) GPUs of one replica: hybrid-parallel jobs span several (3.5), all others one."""
+    if speeds.replica_gpus is not None:
+        replica = speeds.replica_gpus
+    else:
+        alone = np.ones(jobs.allowed_kinds.shape[1], dtype=np.int64)
+        sizes = [alone if shown is None else shown.limits.replica_gpus for shown in jobs.evidence]
+        replica = np.array(sizes, dtype=np.int64).reshape(jobs.allowed_kinds.shape)
+    # A job that says how many on each type holds no less, whatever it has shown.
+    varies = jobs.varies_by_type
+    if varies.any():
+        replica = replica.copy()
+        replica[varies] = np.lcm(replica[varies], jobs.worker_gpus[varies])
+    return replica
+
+
+def restart_costs_s(jobs: JobTable, speeds: Speeds, usual_s: float) -> FloatArray:
+    """(jobs,) seconds that a restart takes; the usual ones where a job names none."""
+    if speeds.restart_s is not None:
+        return np.where(np.isnan(speeds.restart_s), usual_s, speeds.restart_s)
+    return np.array(
+        [usual_s if shown is None else shown.limits.restart_s for shown in jobs.evidence], dtype=np.float64
+    )
 
 
 def _requests(jobs: JobTable, cluster: Cluster) -> tuple[IntArray, IntArray, IntArray]:
@@ -333,11 +388,26 @@ def _requests(jobs: JobTable, cluster: Cluster) -> tuple[IntArray, IntArray, Int
     """
     request = jobs.gpus[:, None] * cluster.stand_ins
     reserved, nodes = np.full(len(jobs), -1), np.zeros(len(jobs), dtype=np.int64)
-    for row in range(len(jobs)):
+    for row in np.flatnonzero(jobs.has_reserved).tolist():
         reservation = jobs[row].reserved
-        if reservation is not None:
-            nodes[row], request[row], name = reservation
-            reserved[row] = cluster.type_index(name)
+        assert reservation is not None, "the column says that it has one"
+        nodes[row], request[row], name = reservation
+        reserved[row] = cluster.type_index(name)
     # What may not be stopped keeps what it has, whatever it asked for.
     stays = ~jobs.preemptible & (jobs.held_gpus > 0)
     return np.where(stays[:, None], jobs.held_gpus[:, None], request), reserved, nodes
+
+
+def _keeps(jobs: JobTable, speeds: Speeds, pools: Pools, fewest: IntArray, fixed: BoolArray) -> BoolArray:
+    """(jobs,) whether a job that serves keeps its service level on some size, however large."""
+    keeps = np.ones(len(jobs), dtype=np.bool_)
+    for row in np.flatnonzero(jobs.serves).tolist():
+        kinds = np.flatnonzero(jobs.allowed_kinds[row])
+        if fixed[row]:
+            per_s = speeds.on_request(np.full(kinds.size, row), kinds)
+        else:
+            columns = pools.columns
+            suits = jobs.allowed_kinds[row][columns.kind] & (columns.gpus >= fewest[row][columns.kind])
+            per_s = speeds.at(np.full(int(suits.sum()), row), columns.configuration[suits])
+        keeps[row] = (per_s > 0).any()
+    return keeps

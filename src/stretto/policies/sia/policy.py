@@ -7,13 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import (
-    UNLIMITED_GPUS,
     BoolArray,
     Cluster,
     Configurations,
     FloatArray,
-    IntArray,
-    JobTable,
     PolicyTraits,
     Shares,
     Snapshot,
@@ -24,9 +21,9 @@ from stretto.model import (
     powers_and_whole_nodes,
 )
 from stretto.model.timing import span
-from stretto.policies.sia.configurations import ConfigurationSet
+from stretto.policies.sia.configurations import ConfigurationSet, restart_costs_s
 from stretto.settings import CheckedSettings, setting
-from stretto.solve import MultipleChoiceKnapsack, assign
+from stretto.solve import assign
 
 MOST_POWER = 16  # chosen: 1000^16 is still a number that can be summed
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
@@ -101,77 +98,62 @@ class Sia(CheckedSettings, space="policy"):
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """One configuration, or none, for every job: sections 3.3 and 3.4 in their order."""
-        # The configuration set C, and G over it: goodput by job and configuration (3.3).
-        configs = ConfigurationSet.of(snapshot, speeds)
-        goodput, valid = self._goodput(snapshot.jobs, speeds, configs)
-        current = configs.held(snapshot.jobs)
-        # (r_i G_ij)^p of equation 4, as a worth to be maximised (3.4).
-        worth = self._worth(snapshot, goodput, valid, current, configs)
+        # The configuration set C with its goodputs (3.3), and (r_i G_ij)^p of equation 4 as a worth (3.4).
+        configs = self._configuration_set(snapshot, speeds)
+        worth = self._worth(snapshot, speeds, configs)
         # Non-preemptive jobs and reservations are constraints on the choice (3.4, the last paragraph).
-        suits = valid.copy()
-        forced, capacity = configs.forced(snapshot, current, valid, worth)
-        # The ILP: at most one configuration for each job, within the GPUs of each type. It is a
-        # multiple-choice knapsack, so no general solver of integer programs is needed.
+        valid = configs.valid.copy()
+        forced, capacity = configs.forced(snapshot, valid, worth)
+        # The ILP: at most one configuration for each job, within the GPUs of each type.
         with span("solve"):
-            prefer = _prefer(current, valid, configs.kind) + configs.fewest_first(snapshot.jobs)
-            problem = MultipleChoiceKnapsack(
-                worth, valid, configs.gpus, configs.pool, capacity, forced, prefer
-            )
-            chosen = assign(problem)
-        lacks_room = configs.lacks_room(suits, forced, capacity)
-        return configs.shares(snapshot, chosen.column, lacks_room, chosen.prices, chosen.gap)
+            prefer = _prefer(configs, valid) + configs.fewest_first(snapshot.jobs)
+            chosen = assign(configs.knapsack(worth, valid, capacity, forced, prefer))
+        lacks_room = configs.lacks_room(configs.valid, forced, capacity)
+        return configs.shares(snapshot, chosen, lacks_room)
 
     def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
         """(jobs, types) the most that a job could pay for one GPU of a type, NaN where it cannot run there.
 
         In the units of `Shares.prices`: a configuration is chosen where its worth exceeds its price.
         """
-        configs = ConfigurationSet.of(snapshot, speeds)
-        goodput, valid = self._goodput(snapshot.jobs, speeds, configs)
-        worth = self._worth(snapshot, goodput, valid, configs.held(snapshot.jobs), configs)
-        per_gpu = np.where(valid, worth / np.maximum(configs.gpus, 1), -np.inf)
-        types = range(len(snapshot.cluster.types))
-        most = [per_gpu[:, configs.kind == kind].max(axis=1, initial=-np.inf) for kind in types]
-        return np.where(np.isfinite(most), most, np.nan).T
+        configs = self._configuration_set(snapshot, speeds)
+        per_gpu = self._worth(snapshot, speeds, configs) / np.maximum(configs.gpus, 1)
+        most = np.full((len(snapshot.jobs), len(snapshot.cluster.types)), np.nan)
+        cells = np.flatnonzero(configs.valid)
+        np.fmax.at(most, (configs.cells.row[cells], configs.kind[cells]), per_gpu[cells])
+        return np.where(np.isfinite(most), most, np.nan)
 
-    def _goodput(
-        self, jobs: JobTable, speeds: Speeds, configs: ConfigurationSet
-    ) -> tuple[FloatArray, BoolArray]:
-        """G and where it is valid, (jobs, columns): section 3.3, and the doubling rule of 3.1 in replicas."""
+    def _configuration_set(self, snapshot: Snapshot, speeds: Speeds) -> ConfigurationSet:
+        """Section 3.3, with the doubling rule of 3.1 in replicas."""
         # An oracle may have been shown speeds on GPUs that the job never held.
-        seen = np.minimum(speeds.observed_gpus, jobs.progress.largest_held_gpus[:, None])
-        valid = configs.allowed(jobs, speeds, seen, self.growth)
-        goodput = configs.goodput.copy()
-        if self.first_type is FirstType.BLIND:
-            goodput[~speeds.modelled] = 1.0
-        return goodput, valid
+        seen = np.minimum(speeds.observed_gpus, snapshot.jobs.progress.largest_held_gpus[:, None])
+        return ConfigurationSet.of(snapshot, speeds, seen, self.growth)
 
-    def _worth(
-        self,
-        snapshot: Snapshot,
-        goodput: FloatArray,
-        valid: BoolArray,
-        current: BoolArray,
-        configs: ConfigurationSet,
-    ) -> FloatArray:
-        """λ -/+ (r G / min G)^p, (jobs, columns); section 3.4, equations 3 to 5."""
-        jobs = snapshot.jobs
+    def _worth(self, snapshot: Snapshot, speeds: Speeds, configs: ConfigurationSet) -> FloatArray:
+        """λ -/+ (r G / min G)^p, (cells,); section 3.4, equations 3 to 5."""
+        jobs, cells, valid = snapshot.jobs, configs.cells, configs.valid
+        goodput = configs.goodput
+        if self.first_type is FirstType.BLIND:
+            goodput = np.where(speeds.modelled[cells.row], goodput, 1.0)
         # Normalise each row by its least goodput, in GPUs of that configuration, so that jobs compare (3.4).
-        lowest = np.where(valid, goodput, np.inf)
-        worst = lowest.argmin(axis=1)
-        rows = np.arange(len(worst))
-        least_gpus = np.maximum(configs.replica[rows, worst], jobs.fewest_gpus[rows, configs.kind[worst]])
+        lowest = cells.least(np.where(valid, goodput, np.inf))
+        worst = configs.kind[cells.first(valid & (goodput == lowest[cells.row]))] if len(goodput) else 0
+        rows = np.arange(len(jobs))
+        least_gpus = np.maximum(configs.replica[rows, worst], jobs.fewest_gpus[rows, worst])
         # A job that serves needs what keeps its service level; with less it does nothing.
-        fewest = np.where(valid, configs.gpus, UNLIMITED_GPUS).min(axis=1, initial=UNLIMITED_GPUS)
+        fewest = cells.least(np.where(valid, configs.gpus, np.inf))
         least_gpus = np.where(jobs.serves, fewest, least_gpus)
-        asked = configs.request[rows, configs.kind[worst]]
-        units = np.where(configs.fixed, asked, least_gpus)
-        with np.errstate(invalid="ignore"):
-            normal = goodput / lowest[rows, worst][:, None] * units[:, None]
+        units = np.where(configs.fixed, configs.request[rows, worst], least_gpus)
+        # Only where it is valid: for all others there is nothing to normalise by.
+        some = np.flatnonzero(valid)
+        row = cells.row[some]
+        normal = goodput[some] / lowest[row] * units[row]
         # Equation 3 lowers every configuration but the present one.
-        normal *= self._restart_factors(snapshot, current)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            powered = np.where(valid & np.isfinite(normal), normal, 1.0) ** self.fairness_power
+        factor = self._restart_factors(snapshot, speeds, cells.any(configs.current))
+        normal *= np.where(configs.current[some], 1.0, factor[row])
+        powered = np.ones(len(goodput))
+        with np.errstate(divide="ignore"):
+            powered[some] = np.where(np.isfinite(normal), normal, 1.0) ** self.fairness_power
         if self.decimals >= 0:
             powered = np.round(powered, self.decimals)
         if self.fairness_power > 0:
@@ -181,24 +163,21 @@ class Sia(CheckedSettings, space="policy"):
             powered = np.minimum(powered, self.wait_penalty - 0.01)
         return self.wait_penalty - powered
 
-    def _restart_factors(self, snapshot: Snapshot, current: BoolArray) -> FloatArray:
-        """(jobs, columns) r of equation 3 where a running job's configuration would change, else 1.
+    def _restart_factors(self, snapshot: Snapshot, speeds: Speeds, runs: BoolArray) -> FloatArray:
+        """(jobs,) r of equation 3 of a running job whose configuration would change, else 1.
 
         r = max(T - N S, 0) / (T + S), with T the age, N the restarts so far, S the cost of one; 1 while T <
-        S.
+        S. runs: (jobs,) whether it holds a configuration.
         """
         jobs = snapshot.jobs
-        restarts = [
-            self.restart_s if evidence is None else evidence.limits.restart_s for evidence in jobs.evidence
-        ]
-        restart_s = np.array(restarts, dtype=np.float64)
+        restart_s = restart_costs_s(jobs, speeds, self.restart_s)
         age_s = snapshot.now_s - jobs.submitted_s
         factor = np.maximum(age_s - jobs.progress.restarts * restart_s, 0.0) / (age_s + restart_s)
-        discounted = (age_s >= restart_s) & current.any(axis=1)
-        return np.where(discounted[:, None] & ~current, factor[:, None], 1.0)
+        return np.where((age_s >= restart_s) & runs, factor, 1.0)
 
 
-def _prefer(held: BoolArray, valid: BoolArray, kind: IntArray) -> FloatArray:
-    """(jobs, columns) a trifle for the configuration that a job has, or for later types in a first choice."""
-    waits = ~held.any(axis=1, keepdims=True)
-    return np.where(held, CURRENT_IS_BETTER, np.where(waits & valid, kind * LATER_IS_BETTER, 0.0))
+def _prefer(configs: ConfigurationSet, valid: BoolArray) -> FloatArray:
+    """(cells,) a trifle for the configuration that a job has, or for later types in a first choice."""
+    waits = ~configs.cells.any(configs.current)[configs.cells.row]
+    later = np.where(waits & valid, configs.kind * LATER_IS_BETTER, 0.0)
+    return np.where(configs.current, CURRENT_IS_BETTER, later)

@@ -16,13 +16,11 @@ class Costs:
     starts_s: FloatArray  # from GPUs to the first step
     done_s: FloatArray  # that are lost with a stop; NaN of a job that saves its progress
     stop_s: FloatArray  # of being stopped and started again; 0 for a job that waits
-    change_s: FloatArray  # (jobs, columns) of the change from what a job has
-    goes_on: BoolArray  # (jobs, columns) of a job that saves nothing: what it has done is not lost
+    change_s: FloatArray  # (cells,) of the change from what a job has
+    goes_on: BoolArray  # (cells,) of a job that saves nothing: what it has done is not lost
 
     @classmethod
-    def of(
-        cls, snapshot: Snapshot, configs: ConfigurationSet, current: BoolArray, restart_s: float
-    ) -> "Costs":
+    def of(cls, snapshot: Snapshot, configs: ConfigurationSet, restart_s: float) -> "Costs":
         """As measured; restart_s: of a job whose stop and start were not measured."""
         jobs, progress = snapshot.jobs, snapshot.jobs.progress
         starts_s = np.where(np.isfinite(progress.suspension_s), progress.suspension_s, restart_s)
@@ -30,16 +28,17 @@ class Costs:
         # A job that stays on its GPU type changes its size; every other change is a stop and a start.
         moves_s = starts_s + np.nan_to_num(done_s)
         resizes_s = np.where(np.isfinite(progress.resize_s), progress.resize_s, moves_s)
-        runs = np.asarray(current.any(axis=1))
-        stays = runs[:, None] & (configs.kind == jobs.held_kind[:, None])
-        change_s = np.where(current, 0.0, np.where(stays, resizes_s[:, None], moves_s[:, None]))
-        goes_on = ~jobs.saves[:, None] & (current | (stays & np.isfinite(progress.resize_s)[:, None]))
+        current, row = configs.current, configs.cells.row
+        runs = configs.cells.any(current)
+        stays = runs[row] & (configs.kind == jobs.held_kind[row])
+        change_s = np.where(current, 0.0, np.where(stays, resizes_s[row], moves_s[row]))
+        goes_on = ~jobs.saves[row] & (current | (stays & np.isfinite(progress.resize_s)[row]))
         return cls(starts_s, done_s, np.where(runs, moves_s, 0.0), change_s, goes_on)
 
     def amortised_s(self, alone_s: FloatArray, lasts_s: FloatArray) -> FloatArray:
-        """(jobs, columns) T, longer by the share of a configuration's life that the change to it takes.
+        """(cells,) T, longer by the share of a configuration's life that the change to it takes.
 
-        lasts_s: (jobs, columns) seconds for which each configuration lasts.
+        lasts_s: (cells,) seconds for which each configuration lasts.
         """
         with np.errstate(invalid="ignore"):
             return np.where(np.isfinite(alone_s), alone_s * (lasts_s + self.change_s) / lasts_s, np.inf)
@@ -47,14 +46,14 @@ class Costs:
     def with_returns_s(
         self, alone_s: FloatArray, snapshot: Snapshot, configs: ConfigurationSet
     ) -> FloatArray:
-        """(jobs, columns) T where nodes on loan may be taken back, each for itself."""
+        """(cells,) T where nodes on loan may be taken back, each for itself."""
         busy = snapshot.placement.busy != 0
         per_s = returns_per_s(snapshot.lenders, snapshot.cluster, busy)[configs.kind]
         if not per_s.any():
             return alone_s
         nodes = np.maximum(configs.gpus / snapshot.cluster.gpus_per_node[configs.kind], 1.0)
-        can_run = np.isfinite(alone_s)
+        can_run, row = np.isfinite(alone_s), configs.cells.row
         expected_s = with_returns_s(
-            np.where(can_run, alone_s, 1.0), self.done_s[:, None], per_s * nodes, self.starts_s[:, None]
+            np.where(can_run, alone_s, 1.0), self.done_s[row], per_s * nodes, self.starts_s[row]
         )
         return np.where(can_run, expected_s, np.inf)

@@ -33,7 +33,7 @@ from stretto.policies.stretto.costs import Costs
 from stretto.policies.stretto.lifetimes import Lifetimes
 from stretto.policies.stretto.promises import NONE_YET, Deadlines, Promises, deadlines_of
 from stretto.settings import CheckedSettings, setting
-from stretto.solve import MultipleChoiceKnapsack, assign
+from stretto.solve import assign
 
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
 USUAL_WEIGHT = 5.0  # lifetimes that have to be seen until they count half; chosen
@@ -107,24 +107,21 @@ class Stretto(CheckedSettings, space="policy"):
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """One configuration, or none, for every job: that of least sum, at prices by GPU type."""
         known = self._known(snapshot, speeds)
-        configs, valid, current = known.configs, known.valid, known.current
+        configs, row = known.configs, known.configs.cells.row
         lifetimes = known.memory.lifetimes.at(snapshot, self.half_life_s)
         lasts_s = lifetimes.mean_s(self.lifetime_s, USUAL_WEIGHT)
-        until_s = np.where(known.ends[:, None], np.minimum(lasts_s, known.alone_s), lasts_s)
+        until_s = np.where(known.ends[row], np.minimum(lasts_s, known.alone_s), lasts_s)
         remaining_s = known.costs.amortised_s(known.alone_s, until_s)
         # What each configuration is worth; the program; what its solution means.
         counts = self._counts(snapshot, known, lasts_s)
         worth = self._worth(snapshot, remaining_s, known, counts)
-        suits = valid.copy()
-        forced, capacity = configs.forced(snapshot, current, valid, worth)
+        valid = configs.valid.copy()
+        forced, capacity = configs.forced(snapshot, valid, worth)
         with span("solve"):
-            prefer = np.where(current, CURRENT_IS_BETTER, 0.0) + configs.fewest_first(snapshot.jobs)
-            problem = MultipleChoiceKnapsack(
-                worth, valid, configs.gpus, configs.pool, capacity, forced, prefer
-            )
-            chosen = assign(problem)
-        lacks_room = configs.lacks_room(suits, forced, capacity)
-        shares = configs.shares(snapshot, chosen.column, lacks_room, chosen.prices, chosen.gap)
+            prefer = np.where(configs.current, CURRENT_IS_BETTER, 0.0) + configs.fewest_first(snapshot.jobs)
+            chosen = assign(configs.knapsack(worth, valid, capacity, forced, prefer))
+        lacks_room = configs.lacks_room(configs.valid, forced, capacity)
+        shares = configs.shares(snapshot, chosen, lacks_room)
         return replace(
             shares,
             memory=Remembered(lifetimes, known.due.promises(snapshot.jobs.ids)),
@@ -150,23 +147,22 @@ class Stretto(CheckedSettings, space="policy"):
     def _known(self, snapshot: Snapshot, speeds: Speeds) -> "Known":
         """T of every job in every configuration, with what a change to it takes, and the deadlines."""
         memory = snapshot.memory if isinstance(snapshot.memory, Remembered) else NOTHING_YET
-        configs = ConfigurationSet.of(snapshot, speeds)
-        valid = configs.allowed(snapshot.jobs, speeds, speeds.observed_gpus, self.growth)
-        current = configs.held(snapshot.jobs)
-        costs = Costs.of(snapshot, configs, current, self.restart_s)
-        alone_s, ends = self._alone_s(snapshot, configs, valid, speeds)
+        configs = ConfigurationSet.of(snapshot, speeds, speeds.observed_gpus, self.growth)
+        costs = Costs.of(snapshot, configs, self.restart_s)
+        alone_s, ends = self._alone_s(snapshot, configs, speeds)
         alone_s = costs.with_returns_s(alone_s, snapshot, configs)
-        takes_s = np.where(ends[:, None], alone_s * (1.0 + self.doubt) + costs.change_s, np.inf)
+        may_take_s = np.where(ends[configs.cells.row], alone_s * (1.0 + self.doubt) + costs.change_s, np.inf)
+        takes_s = configs.cells.by_row(may_take_s)
         due = deadlines_of(
             snapshot.jobs,
             snapshot.now_s,
             takes_s,
-            configs.gpus.astype(np.float64),
+            configs.cells.by_row(configs.gpus.astype(np.float64)),
             float(max(snapshot.capacity.sum(), 1)),
             self.promised_share,
             memory.promises,
         )
-        return Known(memory, configs, valid, current, costs, alone_s, ends, takes_s, due)
+        return Known(memory, configs, costs, alone_s, ends, takes_s, due)
 
     def _wake_s(self, snapshot: Snapshot, shares: Shares, due: Deadlines) -> float | None:
         """The next round while jobs learn how fast they are or deadlines come nearer; seldom for others."""
@@ -181,39 +177,44 @@ class Stretto(CheckedSettings, space="policy"):
         return (floor(snapshot.now_s / every_s) + 1) * every_s
 
     def _alone_s(
-        self, snapshot: Snapshot, configs: ConfigurationSet, valid: BoolArray, speeds: Speeds
+        self, snapshot: Snapshot, configs: ConfigurationSet, speeds: Speeds
     ) -> tuple[FloatArray, BoolArray]:
-        """(jobs, columns) T without changes, and (jobs,) whether it is known how much is left.
+        """(cells,) T without changes, and (jobs,) whether it is known how much is left.
 
         What the job itself counts, else the time that its owner states for what it asks for. Of a job of
         which nothing is known relative speeds count, as if it did not end.
         """
         jobs = snapshot.jobs
-        asked_per_s = np.where(jobs.allowed_kinds, np.nan_to_num(speeds.requested_per_s), 0.0).max(axis=1)
-        stated = jobs.estimates.remaining_s * asked_per_s
-        left = np.where(jobs.remaining_work > 0, jobs.remaining_work, stated)
+        left = jobs.remaining_work.copy()
+        unsaid = np.flatnonzero(~(left > 0))
+        rows, kinds = jobs.allowed_kinds[unsaid].nonzero()
+        asked_per_s = np.zeros(len(jobs))
+        np.maximum.at(asked_per_s, unsaid[rows], np.nan_to_num(speeds.on_request(unsaid[rows], kinds)))
+        left[unsaid] = (jobs.estimates.remaining_s * asked_per_s)[unsaid]
         is_known = (left > 0) & np.isfinite(left)
         usual = np.median(left[is_known]) if is_known.any() else 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            alone_s = np.where(is_known, left, usual)[:, None] / configs.goodput
-        return np.where(valid, alone_s, np.inf), is_known
+            alone_s = np.where(is_known, left, usual)[configs.cells.row] / configs.goodput
+        return np.where(configs.valid, alone_s, np.inf), is_known
 
     def _counts(self, snapshot: Snapshot, known: "Known", lasts_s: float) -> FloatArray:
-        """(jobs, columns) as how many jobs one counts where it is served so.
+        """(cells,) as how many jobs one counts where it is served so.
 
         What is decided now lasts for about `lasts_s`. A deadline with so much slack is lost with a chance of
         e^(-slack / lasts) if the job waits. Configurations that are too slow for it count by as much less.
         Of a job that serves, every request that comes while it waits is late.
         """
-        jobs, due = snapshot.jobs, known.due
-        counts = np.repeat((jobs.weight * self._standing(snapshot))[:, None], known.valid.shape[1], axis=1)
-        counts[jobs.serves] += self.deadline * STRICT
-        rows = np.flatnonzero(np.isfinite(due.due_s))
-        if rows.size:
-            ends_s = known.alone_s[rows] + known.costs.change_s[rows]
-            late_s = np.maximum(ends_s - (due.due_s[rows] - snapshot.now_s)[:, None], 0.0)
-            urgent = due.reward[rows] * np.exp(-due.slack_s[rows] / lasts_s)
-            counts[rows] += self.deadline * urgent[:, None] * np.exp(-late_s / lasts_s)
+        jobs, due, row = snapshot.jobs, known.due, known.configs.cells.row
+        of_jobs = jobs.weight * self._standing(snapshot)
+        of_jobs[jobs.serves] += self.deadline * STRICT
+        counts: FloatArray = of_jobs[row]
+        cells = np.flatnonzero(np.isfinite(due.due_s)[row])
+        if cells.size:
+            of_cell = row[cells]
+            ends_s = known.alone_s[cells] + known.costs.change_s[cells]
+            late_s = np.maximum(ends_s - (due.due_s[of_cell] - snapshot.now_s), 0.0)
+            urgent = due.reward[of_cell] * np.exp(-due.slack_s[of_cell] / lasts_s)
+            counts[cells] += self.deadline * urgent * np.exp(-late_s / lasts_s)
         return counts
 
     def _standing(self, snapshot: Snapshot) -> FloatArray:
@@ -234,18 +235,18 @@ class Stretto(CheckedSettings, space="policy"):
     def _worth(
         self, snapshot: Snapshot, remaining_s: FloatArray, known: "Known", counts: FloatArray
     ) -> FloatArray:
-        """(jobs, columns) by how much the sum falls where a job is served so: 0 without GPUs."""
-        jobs, valid, costs = snapshot.jobs, known.valid, known.costs
+        """(cells,) by how much the sum falls where a job is served so: 0 without GPUs."""
+        jobs, costs, cells, valid = snapshot.jobs, known.costs, known.configs.cells, known.configs.valid
         served_s = np.where(valid, remaining_s, 1.0)
-        slowest_s = np.where(valid, remaining_s, 0.0).max(axis=1, initial=0.0)
+        slowest_s = -cells.least(np.where(valid, -remaining_s, 0.0))
         is_known = slowest_s > 0
         slowest_s = np.where(is_known, slowest_s, 1.0)
         # A job that is not served waits for about a usual T; one that is stopped also has to start again.
         usual_s = np.median(slowest_s[is_known]) if is_known.any() else 1.0
-        serving = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)[:, None] * counts
+        serving = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)[cells.row] * counts
         waited_s = np.maximum(snapshot.now_s - jobs.submitted_s - jobs.progress.executed_s, 0.0)
         first = waited_s / self.patience_s + FIRST_SERVED * jobs.interactive
-        gain = serving + first[:, None] + np.log(slowest_s[:, None] / served_s)
+        gain = serving + first[cells.row] + np.log(slowest_s[cells.row] / served_s)
         # What a job has done and would lose is lost to all: it goes on, if need be on less.
         gain += KEPT * costs.goes_on
         return np.where(valid, gain, 0.0)
@@ -265,12 +266,10 @@ class Known:
 
     memory: Remembered
     configs: ConfigurationSet
-    valid: BoolArray  # (jobs, columns) that a job may have
-    current: BoolArray  # (jobs, columns) that it has
     costs: Costs
-    alone_s: FloatArray  # (jobs, columns) T, with what lenders make of it, and without changes
+    alone_s: FloatArray  # (cells,) T, with what lenders make of it, and without changes
     ends: BoolArray  # (jobs,) it is known how much is left
-    takes_s: FloatArray  # (jobs, columns) until its end at the latest, infinite where nobody knows
+    takes_s: list[FloatArray]  # of each job, until its end at the latest, infinite where that is not known
     due: Deadlines
 
 

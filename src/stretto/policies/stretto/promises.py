@@ -1,5 +1,6 @@
 """Deadlines: which can be kept together and are promised, and how long each job can still wait."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,16 +40,16 @@ class Deadlines:
 def deadlines_of(
     jobs: JobTable,
     now_s: float,
-    takes_s: FloatArray,
-    gpus: FloatArray,
+    takes_s: Sequence[FloatArray],
+    gpus: Sequence[FloatArray],
     cluster_gpus: float,
     share: float,
     before: Promises,
 ) -> Deadlines:
     """Which deadline each job is to meet, and which of these are promised.
 
-    takes_s: (jobs, columns) seconds until its end in each configuration, infinite where it cannot have it.
-    gpus: (jobs, columns). share: of the cluster, as much as is promised.
+    takes_s: of each job, seconds until its end in each configuration, infinite where it cannot have it.
+    gpus: in the same shape. share: of the cluster, as much as is promised.
 
     The cluster counts as one machine that does a GPU-second of work in 1 / `cluster_gpus` seconds. A job is
     the work of the fewest GPU-seconds with which it is in time. What was promised before goes first, with the
@@ -82,7 +83,7 @@ def deadlines_of(
             # The machine has only its share for promises: as if all took longer, though not than one alone.
             longer.append(
                 [
-                    (left_s, float(min(work[best] / share, takes_s[row, best])))
+                    (left_s, float(min(work[best] / share, takes_s[row][best])))
                     for (left_s, _, _), best in zip(in_time, least, strict=True)
                 ]
             )
@@ -101,7 +102,6 @@ def deadlines_of(
     deadlines.reward[rows] = [each[aim] for each, aim in zip(rewards, aims, strict=True)]
     deadlines.promised[rows] = np.array(taken) >= 0
     # It can wait as long as the clock allows, and as long as all that are due by then can be done after.
-    deadlines.slack_s[rows] = np.maximum(
-        np.minimum(left_s - takes_s[rows].min(axis=1), slack(left_s, works)), 0.0
-    )
+    least_s = floats([takes_s[row].min() for row in rows])
+    deadlines.slack_s[rows] = np.maximum(np.minimum(left_s - least_s, slack(left_s, works)), 0.0)
     return deadlines
