@@ -3,9 +3,11 @@
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen, ints
 from stretto.model.cluster import Cluster, GpuType, Node, NodeId, cluster_of
 from stretto.model.configurations import (
+    ALL_SIZES,
     ANY_NUMBER,
     BatchChoice,
     Configurations,
+    SizeLadder,
     Speeds,
     configurations_from,
     counts_within,
@@ -76,6 +78,7 @@ from stretto.model.queue import (
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
 
 __all__ = [
+    "ALL_SIZES",
     "ANY_NUMBER",
     "DEFAULT_QUEUE",
     "HALF_LIFE_S",
@@ -140,6 +143,7 @@ __all__ = [
     "Reward",
     "ServiceLevel",
     "Shares",
+    "SizeLadder",
     "Snapshot",
     "Speeds",
     "StrettoError",

@@ -11,6 +11,7 @@ from stretto.estimate.estimators import OnlineGoodput
 from stretto.model import (
     NOTHING_OBSERVED,
     Adaptivity,
+    Allocation,
     Cluster,
     Evidence,
     GpuType,
@@ -416,6 +417,45 @@ def test_the_cost_of_a_restart_that_a_job_does_not_name_is_a_setting() -> None:
         return int(Sia(restart_s=restart_s).allocate(snapshot, speeds).gpus[0])
 
     assert (gpus_after(30.0), gpus_after(3000.0)) == (2, 1)
+
+
+@pytest.mark.parametrize("digits", [2, 4, 6])
+def test_sizes_in_steps_cost_no_more_than_the_ladder_says(digits: int) -> None:
+    """Five jobs that scale perfectly up to 59 nodes each, of 300: nothing but their sizes can differ."""
+    cluster = cluster_of("wide", (A100, 300, 8))
+    jobs = [a_job(str(number), max_gpus=59 * 8) for number in range(5)]
+
+    def served(policy: Sia) -> int:
+        offered = policy.configurations(cluster)
+        snapshot = a_snapshot(*jobs, cluster=cluster, known_progress=grown(5), known_evidence=evidence(5, 1))
+        return int(policy.allocate(snapshot, speeds_of(offered, [offered.gpus.tolist()] * 5)).gpus.sum())
+
+    every = served(Sia(fairness_power=1.0, size_digits=62))
+    some = Sia(fairness_power=1.0, size_digits=digits)
+    ladder = some.configurations(cluster).ladder
+    assert ladder is not None
+    assert every == 5 * 59 * 8
+    assert (1 - ladder.most_lost) * every <= served(some) <= every
+    assert (served(some) == every) == (ladder.why_not(59 * 8, 0) == "") == (digits == 6)
+
+
+def test_a_job_on_a_size_between_the_steps_goes_on_to_one_of_them() -> None:
+    cluster = cluster_of("wide", (A100, 80, 8))
+    policy = Sia()
+    offered = policy.configurations(cluster)
+    held = Allocation(0, tuple(range(67)), (255,) * 67)
+    snapshot = a_snapshot(
+        a_job("j", max_gpus=67 * 8),
+        cluster=cluster,
+        allocations={"j": held},
+        now_s=10_000.0,
+        known_progress=grown(1),
+        known_evidence=evidence(1, 1),
+    )
+    assert offered.ladder is not None
+    assert offered.ladder.why_not(held.gpus, 0) == "67 nodes lie between the steps of 66 and 68"
+    shares = policy.allocate(snapshot, speeds_of(offered, [offered.gpus.tolist()]))
+    assert (shares.nodes.tolist(), shares.gpus.tolist()) == ([66], [66 * 8])
 
 
 @pytest.mark.parametrize("neighbour", [Adaptivity.ADAPTIVE, Adaptivity.RIGID])

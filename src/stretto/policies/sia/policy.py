@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import (
+    ALL_SIZES,
     BoolArray,
     Cluster,
     Configurations,
@@ -65,8 +66,9 @@ class Sia(CheckedSettings, space="policy"):
         sizes_by_type=True,  # hybrid-parallel jobs, section 3.4
         order="its program over all jobs at once; exact ties by fair share",
         starvation="bounded in practice: the first GPU of a job is worth more than a further one of another",
-        reproducing={"discount": "paper"},  # with measured profiles
+        reproducing={"discount": "paper", "size_digits": "62"},  # with measured profiles
         artifact={"first_type": "blind", "decimals": "2"},  # as its simulator
+        former={"size_digits": "62"},
     )
 
     round_s: float = setting(60.0, above=0)  # seconds between rounds; section 4.3
@@ -82,6 +84,9 @@ class Sia(CheckedSettings, space="policy"):
     # G^p is rounded to so many (the published simulator: 2); -1: not at all
     decimals: int = setting(-1, at_least=-1)
 
+    # significant binary digits of numbers of nodes: all up to 2^6, then steps of at most 1/32; 62: all
+    size_digits: int = setting(6, at_least=1, at_most=ALL_SIZES)
+
     @property
     def profiles_first(self) -> bool:
         """Whether a live service runs the first job of a model on one GPU of each type; section 3.2."""
@@ -93,8 +98,8 @@ class Sia(CheckedSettings, space="policy"):
         return every(self.round_s)
 
     def configurations(self, cluster: Cluster) -> Configurations:
-        """Powers of two within a node, then whole nodes (section 3.3)."""
-        return powers_and_whole_nodes(cluster)
+        """Powers of two within a node, then whole nodes (section 3.3), large numbers of them in steps."""
+        return powers_and_whole_nodes(cluster, self.size_digits)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """One configuration, or none, for every job: sections 3.3 and 3.4 in their order."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from stretto.model import (
+    ALL_SIZES,
     ON_CHANGE,
     BoolArray,
     Cluster,
@@ -70,6 +71,7 @@ class Stretto(CheckedSettings, space="policy"):
         sizes_by_type=True,
         order="its program over all jobs at once; exact ties by fair share",
         starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
+        former={"size_digits": "62"},
     )
 
     # between decisions while more becomes known; it decides when jobs or nodes come and go, too
@@ -94,6 +96,8 @@ class Stretto(CheckedSettings, space="policy"):
     half_life_s: float = setting(3600.0, above=0)
     # of a job whose stop and start were not measured
     restart_s: float = setting(30.0, at_least=0)
+    # significant binary digits of numbers of nodes: all up to 2^6, then steps of at most 1/32; 62: all
+    size_digits: int = setting(6, at_least=1, at_most=ALL_SIZES)
 
     @property
     def triggers(self) -> Triggers:
@@ -101,8 +105,8 @@ class Stretto(CheckedSettings, space="policy"):
         return ON_CHANGE
 
     def configurations(self, cluster: Cluster) -> Configurations:
-        """Powers of two within a node, then whole nodes: those of Sia, section 3.3."""
-        return powers_and_whole_nodes(cluster)
+        """Powers of two within a node, then whole nodes, many of them in steps: those of Sia, section 3.3."""
+        return powers_and_whole_nodes(cluster, self.size_digits)
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """One configuration, or none, for every job: that of least sum, at prices by GPU type."""
