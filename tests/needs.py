@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ class Listener:
     def __init__(self) -> None:
         self.open: list[Found] = []  # of the test, and of the shared fixtures that are being set up for it
         self.older: set[int] = set()
+        self.paused: dict[object, list[Found]] = {}
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         """As `sys.addaudithook` calls it, for everything that Python does: it must be quick."""
@@ -118,6 +120,15 @@ class Listener:
     def end(self) -> None:
         """Until now."""
         self.open.pop()
+
+    def pause(self, why: object) -> None:
+        """What happens until it is resumed is needed by nobody who is open now."""
+        self.paused[why], self.open = self.open, []
+
+    def resume(self, why: object) -> None:
+        """Go on, where this has paused."""
+        if why in self.paused:
+            self.open = self.paused.pop(why)
 
 
 class Guard:
@@ -150,6 +161,13 @@ class Guard:
             return (yield)
         finally:
             self.listener.end()
+            # It is cleared in the teardown of whichever test runs last, which may not even use it. What is
+            # added last is done first.
+            fixturedef.addfinalizer(partial(self.listener.pause, fixturedef))
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """A fixture has been cleared."""
+        self.listener.resume(fixturedef)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:

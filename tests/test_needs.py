@@ -11,6 +11,8 @@ from tests.needs import NEEDS, complaint, missing, need_of
 ROOT = Path(__file__).parents[1]
 CONFTEST = """
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -22,6 +24,13 @@ def port():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         yield listening.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def server():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    yield
+    subprocess.run([sys.executable, "-c", ""], check=True)
 """
 TRIAL = """
 import multiprocessing
@@ -86,6 +95,15 @@ def leaves(tmp_path):
 
 def test_teardown(leaves):
     pass
+
+
+@pytest.mark.processes
+def test_shared_server(server):
+    pass
+
+
+def test_the_last_one_clears_what_others_share():
+    pass
 """
 LINES = {
     "FAILED test_process": "it starts python",
@@ -125,6 +143,8 @@ def test_a_test_without_its_marker_fails_with_a_line_that_names_it(tmp_path: Pat
         "test_marked_process",
         "test_what_speaks_with_processes_may_use_sockets",
         "test_teardown",
+        "test_shared_server",
+        "test_the_last_one_clears_what_others_share",
     ]
 
 
