@@ -168,6 +168,12 @@ class Hits:
             if isfinite(high_s):
                 self.width_s[what].append(high_s - low_s)
 
+    def add(self, other: "Hits") -> None:
+        """Count those of another life of a service, too."""
+        self.found += other.found
+        for what, widths in other.width_s.items():
+            self.width_s[what] += widths
+
 
 def arrivals_of(trace: str, said: str, jobs: int, seed: int) -> list[Arrival]:
     """Jobs of a trace that follow each other, from a place that is drawn."""
@@ -246,12 +252,16 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=9)
     parser.add_argument("--policies", nargs="+", default=["fifo"])
     parser.add_argument("--traces", nargs="+", default=[])
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[1], help="places in the traces; one sum of all"
+    )
     wanted = parser.parse_args()
     print(json.dumps({"cores": os.cpu_count(), **vars(wanted)}))
     for policy, trace, said in settings(wanted):
-        arrivals = arrivals_of(trace, said, wanted.jobs, wanted.seed)
-        hits = played(policy, arrivals, wanted.forecasts, wanted.draws)
+        hits = Hits()
+        for seed in wanted.seeds:
+            arrivals = arrivals_of(trace, said, wanted.jobs, seed)
+            hits.add(played(policy, arrivals, wanted.forecasts, wanted.draws))
         print(json.dumps({"policy": policy, "trace": trace, "owners": said, **figures(hits)}), flush=True)
 
 

@@ -10,7 +10,7 @@ from stretto.model import FloatArray
 from stretto.service.forecast.fork import factors, first_in_line, fork_of
 from stretto.service.forecast.simulate import DRAWS, outlook_of, span_of
 from stretto.service.state import events as happened
-from stretto.service.state.duration_errors import LEAST_KNOWN, ErrorDistribution, left_after
+from stretto.service.state.duration_errors import LEAST_KNOWN, USUAL_TAIL, ErrorDistribution, left_after
 from stretto.service.state.remaining import Basis
 
 
@@ -47,6 +47,23 @@ def test_what_is_drawn_beyond_all_that_is_known_is_as_likely_as_that_is() -> Non
     assert drawn[:2].tolist() == [2.0, 2.0]
     assert (np.isnan(drawn[2]), beyond[2]) == (True, pytest.approx(0.5))
     assert np.isnan(found.draw(np.array([1.5]), np.array([0.7]))[0]).all()  # a third of those above 1.5
+
+
+@pytest.mark.parametrize("mean", [0.2, 1.5])
+def test_the_largest_that_are_known_say_how_large_others_are(mean: float) -> None:
+    random = np.random.default_rng(0)
+    takes, seen_for = random.exponential(mean, 4000), random.exponential(3 * mean, 4000)
+    ended, lasted = takes[takes < seen_for], seen_for[seen_for <= takes]
+    errors = ErrorDistribution.of(list(ended), list(lasted))
+    assert errors.tail == pytest.approx(mean, rel=0.1)
+    # Of jobs that have lasted longer than any other, half take by so much longer as half of all take at all.
+    had_s = np.full(1, 1e3 * np.exp(errors.values[-1]))
+    left_s = left_after(np.ones(1), had_s, errors, np.full(1, 0.5))
+    assert (had_s + left_s) / had_s == pytest.approx(2.0**errors.tail)
+
+
+def test_few_ends_say_nothing_of_larger_ones() -> None:
+    assert ErrorDistribution.of([0.1, 0.2, 0.3, 0.4], [0.5, 0.6]).tail == USUAL_TAIL
 
 
 def test_a_job_that_has_lasted_longer_than_any_may_need_as_long_again() -> None:

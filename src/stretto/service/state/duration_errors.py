@@ -18,6 +18,9 @@ MOST_KEPT = 500  # of each kind of belief, the newest; chosen
 LEAST_KNOWN = 20  # jobs that have ended, before they are believed more than what was chosen; chosen
 LEAST_AT_RISK = 10  # jobs that lasted so long, for what became of them to say how long others last; chosen
 SHORTEST_S = 1.0  # of a job that has ended, in logarithms
+TAIL = 0.2  # of all, the largest, from which it is told how large those are that are larger still; chosen
+LEAST_IN_TAIL = 5  # jobs of these that have ended; chosen
+USUAL_TAIL = 1.0  # a job that has lasted so long is as likely as not to take twice as long; chosen
 
 
 @dataclass
@@ -61,6 +64,7 @@ class ErrorDistribution:
 
     values: FloatArray  # (values,) in growing order
     beyond: FloatArray  # (values,) probability to be larger than each
+    tail: float = USUAL_TAIL  # mean of what lies beyond the last of these, less that
 
     @classmethod
     def of(cls, ended: Sequence[float], lasted: Sequence[float]) -> "ErrorDistribution":
@@ -70,7 +74,7 @@ class ErrorDistribution:
         at_risk = len(every) - np.searchsorted(every, values)  # that lasted at least so long
         beyond: FloatArray = np.cumprod(1.0 - counts / at_risk, dtype=np.float64)
         last = max(int(np.searchsorted(-at_risk, -LEAST_AT_RISK, side="right")), 1)
-        return cls(values[:last].astype(np.float64), beyond[:last])
+        return cls(values[:last].astype(np.float64), beyond[:last], _tail(np.array(ended), every))
 
     def draw(self, least: FloatArray, chance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(jobs,) a value above `least` for each, where a share `chance` of those above it is smaller.
@@ -93,14 +97,25 @@ def left_after(
 ) -> FloatArray:
     """(jobs,) what is left of jobs that were believed to take `whole_s` and have had `had_s`.
 
-    A job that lasts longer than is known of others is as likely as not to take twice as long as that.
+    A job that lasts longer than is known of others takes by so much longer as the largest of these do.
     """
     with np.errstate(divide="ignore"):
         least = np.log(np.maximum(had_s, 1e-9) / whole_s)
     drawn, beyond = errors.draw(least, chance)
     longest_s = np.maximum(had_s, whole_s * np.exp(errors.values[-1]))
-    took_s = np.where(np.isnan(drawn), longest_s / np.maximum(1.0 - beyond, 1e-2), whole_s * np.exp(drawn))
+    larger = np.maximum(1.0 - beyond, 1e-2) ** -errors.tail
+    took_s = np.where(np.isnan(drawn), longest_s * larger, whole_s * np.exp(drawn))
     return np.maximum(took_s - had_s, SHORTEST_S)
+
+
+def _tail(ended: FloatArray, every: FloatArray) -> float:
+    """The mean of what lies beyond a high value, less that: Hill's estimate (Annals of Statistics 1975).
+
+    Jobs that go on add to the time and not to the number of ends, as for any rate.
+    """
+    high = np.quantile(every, 1.0 - TAIL)
+    ends = np.count_nonzero(ended > high)
+    return float((every[every > high] - high).sum() / ends) if ends >= LEAST_IN_TAIL else USUAL_TAIL
 
 
 Distributions = Mapping[Basis, ErrorDistribution]
