@@ -179,6 +179,18 @@ async def test_a_worker_that_starts_while_the_last_other_one_is_forgotten_finds_
             backend.logs.delete([WORKER.id, second.id])
 
 
+async def test_of_workers_that_are_forgotten_together_the_last_takes_the_secret_along(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        second = replace(WORKER, id="7.1.1", gpus=(1,), node="k1")
+        for worker in (WORKER, second):
+            await backend.start(worker)
+            end(server, worker=worker)
+        while {state.phase for state in await backend.workers()} != {"ended"}:
+            await asyncio.sleep(0.01)
+        await asyncio.gather(backend.forget(WORKER.id), backend.forget(second.id))
+        assert server.objects["secrets"] == {} == server.objects["pods"]
+
+
 # ── silence ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -98,6 +98,7 @@ class KubernetesBackend:
         self.starting: dict[str, asyncio.Lock] = {}
         self.prepared: set[str] = set()  # namespaces with our supervisor
         self.secrets = JobSecrets(api, service)
+        self.forgetting: set[str] = set()  # workers whose pods are just being let go
         self.tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> "KubernetesBackend":
@@ -444,25 +445,30 @@ class KubernetesBackend:
             self.poll.notify()
             return
         await self.logs.catch_up(worker_id)  # the log goes with the pod
-        # While the pod is there, whoever has to do this again finds that it is to be done.
-        await self._drop_secret(*_job_of(pod), but=worker_id)
-        with suppress_refusal(404):
-            patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
-            await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
-            self.let_go.add(metadata.uid)
-        with suppress_refusal(404, 409):
-            await self._asked(self.api.delete(_path(pod), 0, metadata.uid))
-        self.ours.pop(worker_id, None)
+        # While the pod is there, whoever has to do this again finds that it is to be done. Of pods that go
+        # together the last one takes the Secret along.
+        self.forgetting.add(worker_id)
+        try:
+            await self._drop_secret(*_job_of(pod))
+            with suppress_refusal(404):
+                patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
+                await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
+                self.let_go.add(metadata.uid)
+            with suppress_refusal(404, 409):
+                await self._asked(self.api.delete(_path(pod), 0, metadata.uid))
+            self.ours.pop(worker_id, None)
+        finally:
+            self.forgetting.discard(worker_id)
         self.pod_informer.items.pop((metadata.namespace, metadata.name), None)
         self.logs.finish(worker_id)
         self.poll.notify()
 
-    async def _drop_secret(self, namespace: str, job: str, but: str = "") -> None:
-        """A job without pods has no use for its secret; another start makes a new one. but: a worker."""
+    async def _drop_secret(self, namespace: str, job: str) -> None:
+        """A job without pods that stay has no use for its secret; another start makes a new one."""
 
         def has_pods() -> bool:
-            others = (pod for worker_id, pod in self.ours.items() if worker_id != but)
-            return any(_job_of(pod) == (namespace, job) for pod in others)
+            staying = (pod for worker_id, pod in self.ours.items() if worker_id not in self.forgetting)
+            return any(_job_of(pod) == (namespace, job) for pod in staying)
 
         await self._asked(self.secrets.drop(namespace, job, has_pods))
 
