@@ -23,13 +23,7 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.sqlite,
-    pytest.mark.torch,
-    pytest.mark.alone,
-    pytest.mark.long,
-]
+pytestmark = [pytest.mark.processes, pytest.mark.sqlite, pytest.mark.torch, pytest.mark.alone]
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
@@ -37,7 +31,7 @@ LENT = ("lent-0", "lent-1", "lent-2")
 TYPES = {"own-0": "cpu", **dict.fromkeys(LENT, "cpu")}
 OPTIONS = ("--policy", "lyra", "--set", "lend.rule=lyra", "--set", "lend.period_s=5")
 GUARANTEE_S = 90.0  # longer than the grace period of any job here
-EPOCHS, SAMPLES = 8, 1437  # of the digits, those to train on
+EPOCHS, SAMPLES = 80, 1437  # minutes of slow steps, also where a load comes late; the digits to train on
 LOAD = "timestamp_s,demand_fraction\n" + "".join(
     f"{5 * period},{share}\n" for period, share in enumerate((0.2, 0.6, 1.0, 1.0, 0.6, 0.2))
 )
