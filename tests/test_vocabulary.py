@@ -21,8 +21,8 @@ demand demo display dot draft entry env evict explain export file fill fit fixtu
 frame health hierarchy history homogeneous hosting html json knowledge kubeflow lending lightning main maker
 making markdown network object openapi option outcome parse patience pin play plugin
 printing protocol quantity ratio reading recipe registry remaining reproduce reproduction
-resend reserve resizing result runtime sampler scene serve setup sheet simulate skypilot spec status style
-structured submit suggestion summary svg synthetic terminal timeline timing top transformers trouble
+reserve resizing result retry runtime sampler scene serve setup sheet simulate skypilot spec status style
+structured submit suggestion summary svg synthetic target terminal timeline timing top transformers trouble
 unix waiting watch window wording
 """
 # Private words for what the field has a name for.

@@ -7,7 +7,7 @@ import pytest
 
 from stretto.client import Client, ServiceError
 from stretto.client.failover import Failover
-from stretto.client.resend import STANDS_BY
+from stretto.client.retry import STANDS_BY
 from stretto.model import InputError
 from stretto.service.http import standby
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.backends.kubernetes.control_plane import ControlPlane, missing_kubectl
 
-from stretto.client.exchange import USUAL_URL
+from stretto.client.target import USUAL_URL
 from stretto.service.main import FIRST_TOKEN
 
 pytest.importorskip("go_template", reason="py-go-template has no build for this machine")

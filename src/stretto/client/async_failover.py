@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from stretto.client.resend import (
+from stretto.client.retry import (
     MAY_BE_DONE,
     NEVER_SENT,
     STANDS_BY,

@@ -13,10 +13,11 @@ import httpx
 
 from stretto.client import patience
 from stretto.client.errors import NothingFollows, ServiceError, Untrusted
-from stretto.client.exchange import as_part, error_of, object_of, strange, submission, target_of, unanswered
 from stretto.client.failover import Failover
+from stretto.client.messages import as_part, error_of, object_of, strange, submission
 from stretto.client.patience import Outage
-from stretto.client.resend import CONNECT_S
+from stretto.client.retry import CONNECT_S
+from stretto.client.target import target_of, unanswered
 from stretto.client.tokens import PLAIN
 from stretto.client.waiting import apart, sleep
 from stretto.model.errors import InputError

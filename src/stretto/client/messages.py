@@ -1,67 +1,19 @@
-"""What a client sends to a service, and how it reads the answers; nothing here has a connection."""
+"""What a client sends to a service, and how it reads answers and refusals; nothing here has a connection."""
 
 import os
 import select
-import ssl
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from stretto.client import contexts, trust
-from stretto.client.errors import Refused, ServiceError, Untrusted
-from stretto.client.tokens import PLAIN, token_in
+from stretto.client.errors import Refused, ServiceError
 from stretto.model.errors import InputError, KeyTaken, StrettoError
 
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
 PIPE_S = 30.0  # of silence of whoever writes a job file through a pipe; chosen
-USUAL_URL = "http://127.0.0.1:8700"
-
-
-@dataclass(frozen=True)
-class Target:
-    """A service to ask: its addresses, the headers of every request, and how it is verified."""
-
-    url: str  # as it was given, with commas between several
-    addresses: tuple[httpx.URL, ...]
-    headers: Mapping[str, str]  # of every request
-    verify: ssl.SSLContext | bool  # False: without TLS
-
-
-def target_of(url: str, token: str | None, ca_file: str) -> Target:
-    """What is given, else what the environment says, else the user's context. Raises InputError.
-
-    token: None for none, whatever the environment has.
-    """
-    url = url or os.environ.get("STRETTO_URL", "")
-    context = None if url else contexts.present()
-    url = url or (context.addresses if context else USUAL_URL)
-    addresses = addresses_of(url)
-    token = None if token is None else token_of(token, context)
-    headers = {"authorization": f"Bearer {token}"} if token else {"x-stretto-user": user_here()}
-    if not ca_file and not os.environ.get(trust.VARIABLE) and context is not None:
-        ca_file = context.authorities
-    encrypted = next((str(url) for url in addresses if url.scheme == "https"), "")
-    return Target(url, tuple(addresses), headers, trust.context_for(encrypted, ca_file))
-
-
-def unanswered(target: Target, failure: httpx.HTTPError) -> StrettoError:
-    """The error where no answer came: the certificate is not trusted, or no service is there."""
-    if why := trust.why_untrusted(failure):
-        return Untrusted(
-            f"--url {target.url}: the service's certificate is not trusted: {why}; --ca-file or "
-            f"{trust.VARIABLE} names the certificates of its authorities"
-        )
-    hint = ""
-    if isinstance(failure, httpx.ConnectError):
-        hint = "; --url, STRETTO_URL or `stretto context` says where one is"
-    elif isinstance(failure, (httpx.RemoteProtocolError, httpx.ReadError)) and not target.verify:
-        hint = "; one with TLS has a URL with https://"
-    return ServiceError(f"no service answers at {target.url}: {failure}{hint}")
 
 
 class Answer(dict[str, Any]):
@@ -89,33 +41,6 @@ def strange(answer: httpx.Response, expected: str) -> ServiceError:
     """What other servers answer."""
     got = answer.headers.get("content-type", "something else")
     return ServiceError(f"{answer.url}: expected {expected}, got {got}; is it a service of Stretto?")
-
-
-def addresses_of(urls: str) -> list[httpx.URL]:
-    """The addresses that a text names, with commas between them. Raises InputError."""
-    addresses = []
-    for url in (each.strip() for each in urls.split(",")):
-        if not url.startswith(("http://", "https://")):
-            raise InputError(f"--url {url}: expected the address of a service, http://HOST:PORT")
-        try:
-            addresses.append(httpx.URL(url))
-        except (httpx.InvalidURL, ValueError) as wrong:
-            raise InputError(f"--url {url}: expected the address of a service: {wrong}") from None
-        if "," in urls and addresses[-1].path.strip("/"):
-            raise InputError(f"--url {url}: expected no path where there are several addresses")
-    return addresses
-
-
-def token_of(given: str, context: contexts.Context | None) -> str:
-    """The token that is given, else that of the environment, else of the context; "" for none."""
-    token = given or os.environ.get("STRETTO_TOKEN", "")
-    if not token and (file := os.environ.get("STRETTO_TOKEN_FILE", "")):
-        token = token_in(Path(file), "STRETTO_TOKEN_FILE")
-    if not token and context is not None:
-        token = context.its_token()
-    if not PLAIN.fullmatch(token):  # which is not shown: it may be one but for a slip
-        raise InputError("--token: expected letters, digits and signs of ASCII, got something else")
-    return token
 
 
 def error_of(answer: httpx.Response) -> StrettoError:
@@ -179,9 +104,3 @@ def _content_of(file: Path) -> bytes:
     if not content and stat.S_ISFIFO(file.stat().st_mode):
         raise InputError(f"{file}: expected a job file, got a pipe to which nobody writes")
     return content
-
-
-def user_here() -> str:
-    """The user where no token says it: the name at the machine's login, if a header can hold it."""
-    name = os.environ.get("USER") or os.environ.get("LOGNAME") or "me"
-    return name if PLAIN.fullmatch(name) else f"uid-{os.getuid()}"
