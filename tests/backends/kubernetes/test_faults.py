@@ -342,6 +342,37 @@ async def test_pods_of_others_count_from_when_they_are_bound_until_they_are_over
         assert await others() == [0, 0]
 
 
+async def test_while_a_device_plugin_is_away_workers_keep_their_gpus_and_none_is_started(
+    tmp_path: Path,
+) -> None:
+    other = replace(WORKER, id="8.1.0", gpus=(2, 3))
+    async with backend_in_memory(tmp_path) as (server, backend):
+        server.put("nodes", a_node("k0", gpus=4))
+        await until(lambda: backend.machines.gpus_of(backend.node_informer.items["", "k0"]).count == 4)
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+
+        async def shown() -> tuple[int, int, bool]:
+            node = (await backend.nodes())[0]
+            return node.gpus, node.others, node.up
+
+        def give(gpus: str) -> None:
+            status = {"capacity": {"nvidia.com/gpu": gpus}, "allocatable": {"nvidia.com/gpu": gpus}}
+            server.change("nodes", "k0", {"status": status})
+
+        give("0")  # as a kubelet that was started again
+        await until(lambda: backend.machines.gpus_of(backend.node_informer.items["", "k0"]).withheld)
+        assert await shown() == (4, 2, True)
+        assert (await until_phase(backend, "running")).gpus == (0, 1)
+        with pytest.raises(NotNow, match="node k0: it gives 0 of its 4 GPUs: is its device plug-in there"):
+            await backend.start(other)
+        give("4")
+        await until(lambda: not backend.machines.gpus_of(backend.node_informer.items["", "k0"]).withheld)
+        assert await shown() == (4, 0, True)
+        assert (await backend.start(other)).phase == "starting"
+
+
 async def test_workers_of_a_silent_node_are_unknown_and_of_one_that_is_gone_dead(tmp_path: Path) -> None:
     async with backend_in_memory(tmp_path) as (server, backend):
         await backend.start(WORKER)

@@ -31,6 +31,24 @@ def test_the_same_look_is_the_same_value_and_a_changed_machine_another() -> None
     assert machines.state_of(node, FINE) == state
 
 
+def test_gpus_that_a_machine_does_not_give_for_now_are_there_still() -> None:
+    machines, node = Machines(KubernetesOptions()), a_machine(8)
+    assert (machines.gpus_of(node).count, machines.gpus_of(node).withheld) == (8, 0)
+    node = a_machine(8)
+    node.status.allocatable["nvidia.com/gpu"] = "7"  # one of them is not healthy
+    assert machines.gpus_of(node).remark == (
+        "it gives 7 of its 8 GPUs: is its device plug-in there, are all of them healthy?"
+    )
+    assert (machines.gpus_of(node).count, machines.gpus_of(node).withheld) == (8, 1)
+    node = a_machine(0)  # its kubelet was started again
+    assert (machines.gpus_of(node).count, machines.gpus_of(node).withheld) == (8, 8)
+    assert machines.gpus_of(a_machine(0)).remark.startswith("it gives 0 of its 8 GPUs: ")
+    assert machines.gpus_of(a_machine(8)) == Machines(KubernetesOptions()).gpus_of(a_machine(8))
+    replaced = a_machine(0)
+    replaced.metadata.uid = "another machine of that name"
+    assert machines.gpus_of(replaced).count == 0
+
+
 @pytest.mark.parametrize(
     ("now", "up", "dead", "others", "remark"),
     [

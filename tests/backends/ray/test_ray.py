@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from stretto.backends.protocol import (
     Backend,
     BackendUnreachable,
     NodeState,
+    NoSuchWorker,
     NotNow,
     StaleLeader,
     WorkerStart,
@@ -40,10 +41,11 @@ async def opened(
     try:
         yield backend
         for each in await backend.workers():
-            await backend.stop(each.id, 0.0)
-            await in_phase(backend, each.id, "ended")
-            await backend.forget(each.id)
-            await backend.delete_logs(each.job)
+            with suppress(NoSuchWorker):  # another connection has forgotten it, which this one hears of later
+                await backend.stop(each.id, 0.0)
+                await in_phase(backend, each.id, "ended")
+                await backend.forget(each.id)
+                await backend.delete_logs(each.job)
     finally:
         await backend.close()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stretto.agent.requests import WORKER_ID
-from stretto.backends.kubernetes import gated_pods, lent_nodes, manifests, pods
+from stretto.backends.kubernetes import gated_pods, inventory, lent_nodes, manifests, pods
 from stretto.backends.kubernetes.api import (
     NODES,
     PODS,
@@ -144,17 +144,11 @@ class KubernetesBackend:
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if after is not None:
             self.gone.pop(after.metadata.name, None)
-            self._warn_of_unused(before, after)
+            self.machines.warn_of_unused(before, after)
         elif before is not None:
             self.gone[before.metadata.name] = before
         if before is None or after is None or differ(before, after):
             self.poll.notify()
-
-    def _warn_of_unused(self, before: Node | None, after: Node) -> None:
-        """Say why a node is not used whose labels name GPUs; the service lists only those that have some."""
-        gpus = self.machines.gpus_of(after)
-        if not gpus.count and gpus.remark and (before is None or self.machines.gpus_of(before) != gpus):
-            log.warning("node %s is not used: %s", after.metadata.name, gpus.remark)
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         pod = after if after is not None else before
@@ -218,9 +212,16 @@ class KubernetesBackend:
         return replace(state, name=name, comes=True, remark=remark)
 
     def _machine_state(self, name: str, node: Node) -> NodeState:
-        others = self.foreign.gpus_on(name, self.machines.gpus_of(node).resource)
+        gpus = self.machines.gpus_of(node)
+        others = self.foreign.gpus_on(name, gpus.resource)
+        if gpus.withheld:  # as if others held them, but for those in the hands of our workers
+            others = max(min(others + gpus.withheld, gpus.count - self._held_on(name, gpus)), 0)
         now = Circumstances(others, name in self.gone, self.node_informer.is_stale)
         return self.machines.state_of(node, now)
+
+    def _held_on(self, machine: str, gpus: Gpus) -> int:
+        """How many GPUs of a machine our workers hold."""
+        return inventory.gpus_held(self.ours.values(), machine, gpus.resource)
 
     def _state(self, pod: Pod) -> WorkerState:
         machine = pod.spec.nodeName
@@ -340,10 +341,8 @@ class KubernetesBackend:
         if node is None and (machine in self.gone or worker.node in self.slots.pool_of):
             raise NotNow(f"worker {worker.id}: node {worker.node} is not there any more")
         if node is None:
-            names = sorted(name for _, name in self.node_informer.items)
-            raise StartRefused(
-                f"worker {worker.id}: no node {worker.node}, expected one of {', '.join(names)}"
-            )
+            names = ", ".join(sorted(name for _, name in self.node_informer.items))
+            raise StartRefused(f"worker {worker.id}: no node {worker.node}, expected one of {names}")
         if lender := node.metadata.annotations.get(manifests.LENDER):
             raise NotNow(f"worker {worker.id}: node {worker.node} is with its lender {lender}")
         gpus = self.machines.gpus_of(node)
@@ -357,6 +356,9 @@ class KubernetesBackend:
                 continue
             if both := {*state.gpus} & {*worker.gpus}:
                 raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other_id}")
+        free = gpus.count - self._machine_state(machine, node).others - self._held_on(machine, gpus)
+        if gpus.withheld and len(worker.gpus) > free:
+            raise NotNow(f"worker {worker.id}: node {worker.node}: {gpus.remark}")
         return gpus
 
     async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:

@@ -1,12 +1,13 @@
 """Which GPUs a node of a Kubernetes cluster has, and whether anything may start there.
 
-How many: `status.allocatable`, never a label. A node whose device plug-in has not registered yet has the
-labels of its GPUs and none to give. Of which type: a label, by the conventions of the tools that set one.
+How many: what the node's status says, never a label. A node whose device plug-in has not registered yet has
+the labels of its GPUs and none to give. One that gave some before keeps its number while it withholds them.
+Of which type: a label, by the conventions of the tools that set one.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 
 from stretto.backends.kubernetes import partial_gpus
@@ -84,6 +85,7 @@ class Gpus:
     count: int
     type: str
     remark: str = ""  # what somebody should know
+    withheld: int = 0  # of them, which the node does not give at the moment
 
 
 def gpus_of(node: Node, resources: Collection[str] = GPU_RESOURCES, label: str = "") -> Gpus:
@@ -102,7 +104,28 @@ def gpus_of(node: Node, resources: Collection[str] = GPU_RESOURCES, label: str =
         labelled = f"its labels name {product}, and it has none to give: is its device plug-in there?"
         return Gpus("", 0, gpu_type, unused or (labelled if product else ""))
     count = int(quantity(node.status.allocatable[resource]))
-    return Gpus(resource, count, gpu_type, partial_gpus.remark_on(labels, product, resource) or unused)
+    gpus = Gpus(resource, count, gpu_type, partial_gpus.remark_on(labels, product, resource) or unused)
+    # A GPU that its device plug-in calls unhealthy leaves what can be allocated, and stays in the capacity.
+    return keep_number(int(quantity(node.status.capacity.get(resource, "0"))), gpus)
+
+
+def keep_number(count: int, gpus: Gpus) -> Gpus:
+    """The GPUs of a node that has so many, where it gives fewer at the moment."""
+    if gpus.count >= count:
+        return gpus
+    remark = (
+        f"it gives {gpus.count} of its {count} GPUs: is its device plug-in there, are all of them healthy?"
+    )
+    return replace(gpus, count=count, remark=remark, withheld=count - gpus.count)
+
+
+def keep_known(before: Gpus, now: Gpus) -> Gpus:
+    """The GPUs of a node that had some before, where it has none now.
+
+    A kubelet that was started again gives none until its device plug-in has registered. What runs there
+    keeps its GPUs meanwhile, which are the same ones afterwards.
+    """
+    return now if now.resource else keep_number(before.count, replace(before, count=0))
 
 
 def type_label(node: Node, label: str = "") -> str:
@@ -125,6 +148,11 @@ def gpus_requested(pod: Pod, resource: str) -> int:
         ]
 
     return max(sum(of(list(pod.spec.containers))), *of(list(pod.spec.initContainers)), 0)
+
+
+def gpus_held(pods: Iterable[Pod], machine: str, resource: str) -> int:
+    """GPUs that those of some pods hold which are bound to a machine."""
+    return sum(gpus_requested(pod, resource) for pod in pods if pod.spec.nodeName == machine)
 
 
 def keeps_away(taint: Taint, tolerations: Iterable[Mapping[str, str]]) -> bool:

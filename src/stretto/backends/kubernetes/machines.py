@@ -3,6 +3,7 @@
 A service asks for all of them at each change of any pod, and on a large cluster most are as before.
 """
 
+import logging
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.objects import Node
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import NodeState
+
+log = logging.getLogger(__name__)
 
 SILENT = "shown as before the API server fell silent"
 
@@ -37,9 +40,21 @@ class Machines:
         name = node.metadata.name
         known = self._gpus.get(name)
         if known is None or known[0] is not node:
-            known = node, inventory.gpus_of(node, self.resources, self.options.gpu_label)
+            gpus = inventory.gpus_of(node, self.resources, self.options.gpu_label)
+            if known is not None and known[0].metadata.uid == node.metadata.uid:
+                gpus = inventory.keep_known(known[1], gpus)
+            known = node, gpus
             self._gpus[name] = known
         return known[1]
+
+    def warn_of_unused(self, before: Node | None, after: Node) -> None:
+        """Say why GPUs of a node are not used; the service lists only nodes that have some."""
+        past = None if before is None else self.gpus_of(before)  # first: what it had is kept
+        gpus = self.gpus_of(after)
+        if gpus.remark and gpus != past and not gpus.count:
+            log.warning("node %s is not used: %s", after.metadata.name, gpus.remark)
+        elif gpus.withheld and gpus != past:
+            log.warning("node %s: %s", after.metadata.name, gpus.remark)
 
     def state_of(self, node: Node, now: Circumstances) -> NodeState:
         """Its state under its own name."""

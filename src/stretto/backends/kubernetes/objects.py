@@ -82,6 +82,7 @@ class NodeSpec(msgspec.Struct):
 class NodeStatus(msgspec.Struct):
     """What a node is like."""
 
+    capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
     addresses: list[NodeAddress] = []
