@@ -141,7 +141,15 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "ones-fig17-grown", "ONES (SC 2021), figure 17, other batches", "", ones.figure17_grown, 48
         ),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
-        Experiment("sia-table4", "Sia (SOSP 2023), table 4", "sia", sia.table4, 25, "6 min"),
+        Experiment(
+            "sia-table4",
+            "Sia (SOSP 2023), table 4",
+            "sia",
+            sia.table4,
+            25,
+            "6 min",
+            causes=sia_causes.table4,
+        ),
         Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
         Experiment(
             "sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15, causes=sia_causes.modes

@@ -2,10 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from stretto.estimate.other_types import Untried
-from stretto.experiments.causes import Figure, Series, Switch, Value, switched_runs, value_of
+from stretto.experiments.causes import (
+    NOTHING,
+    Figure,
+    Series,
+    Switch,
+    Switched,
+    Value,
+    switched_runs,
+    value_of,
+)
 from stretto.experiments.reproduction import Request
+from stretto.experiments.sia.comparison import TABLE_4
 from stretto.experiments.sia.figures import (
     POLICIES,
     SEEDS,
@@ -24,7 +36,9 @@ from stretto.experiments.sia.settings import (
     MODES,
     WORSE_THAN_ORACLE,
 )
-from stretto.experiments.sia.workloads import JOBS, figures_of, spec_of, traces_of
+from stretto.experiments.sia.tuned import alone_gpu_hours, most_gpu_hours, tuned_jobs, write_workload
+from stretto.experiments.sia.workloads import JOBS, PER_TABLE, figures_of, spec_of, traces_of
+from stretto.experiments.spec import set_up
 from stretto.sim.result import Result
 
 PAPERS_WORLD = {
@@ -68,6 +82,62 @@ def figure1(request: Request) -> Series:
         Figure("gavel", "avg_jct_h", None),
     )
     return Series(figures, tuple(switched_runs(request, specs, switches, _pairs)))
+
+
+RIGID = ("shockwave", "themis", "gavel")  # of table 4
+UNIFORM = "sia-homo-64"
+
+
+def table4(request: Request) -> Series:
+    """The rigid jobs of the uniform cluster: as the files have them, tuned anew for it, and each alone."""
+    traces = traces_of(request, "philly")
+    names = ("gpu_hours_per_job", "makespan_h", "avg_jct_h")
+    figures = tuple(
+        Figure(f"philly/{policy}", name, TABLE_4[policy][PER_TABLE.index(name)])
+        for name in names
+        for policy in RIGID
+    )
+    set_ups = [
+        set_up(replace(spec_of(request, UNIFORM, trace, "gavel", JOBS["philly"]), window=1.0))
+        for trace in traces
+    ]
+    tuned = [tuned_jobs(workload, setup, number) for number, (workload, setup) in enumerate(set_ups)]
+    with TemporaryDirectory() as folder:
+        paths = [str(Path(folder, f"tuned-{number}.csv")) for number in range(len(traces))]
+        for jobs, path in zip(tuned, paths, strict=True):
+            write_workload(jobs, Path(path))
+        specs = [
+            spec_of(request, UNIFORM, trace, policy, JOBS["philly"])
+            for files in (traces, paths)
+            for policy in RIGID
+            for trace in files
+        ]
+        pooled = [figures_of(results) for results in _by(request.run(specs), 2 * len(RIGID))]
+
+    def of_runs(what: str, ours: Sequence[dict[str, float]]) -> Switched:
+        return Switched(what, "", tuple(Value(each[name]) for name in names for each in ours))
+
+    def of_jobs(what: str, gpu_hours: Sequence[float]) -> Switched:
+        hours = Value(sum(gpu_hours) / len(gpu_hours))
+        return Switched(what, "", (hours,) * len(RIGID) + (Value(None),) * (len(figures) - len(RIGID)))
+
+    rows = (
+        of_runs(NOTHING, pooled[: len(RIGID)]),
+        of_runs("jobs are tuned anew for 64 T4, as in the paper", pooled[len(RIGID) :]),
+        of_jobs(
+            "each job is alone and nothing is lost",
+            [alone_gpu_hours(workload.jobs, setup) for workload, setup in set_ups],
+        ),
+        of_jobs(
+            "both: tuned anew, and alone",
+            [alone_gpu_hours(jobs, setup) for jobs, (_, setup) in zip(tuned, set_ups, strict=True)],
+        ),
+        of_jobs(
+            "each job is alone, and tuned to half of the ideal, the lower limit",
+            [most_gpu_hours(workload.jobs, setup) for workload, setup in set_ups],
+        ),
+    )
+    return Series(figures, rows)
 
 
 def modes(request: Request) -> Series:
