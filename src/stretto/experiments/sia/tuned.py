@@ -26,11 +26,11 @@ HOUR_S = 3_600.0
 def tuned_jobs(workload: Workload, setup: Setup, number: int) -> list[Job]:
     """The jobs with GPUs and batches drawn for the only type of a cluster. number: of the file, its draw."""
     rng = np.random.default_rng([SEED, number])
-    found = {model: requests_of(truth) for model, truth in _truths(workload.jobs, setup).items()}
-    drawn = [draw_request(found[job.model], rng) for job in workload.jobs]
+    choices = {model: requests_of(truth) for model, truth in _truths(workload.jobs, setup).items()}
+    drawn = [draw_request(choices[job.model], rng) for job in workload.jobs]
     return [
-        replace(job, gpus=one.gpus, batch_size=one.batch_size)
-        for job, one in zip(workload.jobs, drawn, strict=True)
+        replace(job, gpus=asked.gpus, batch_size=asked.batch_size)
+        for job, asked in zip(workload.jobs, drawn, strict=True)
     ]
 
 
