@@ -179,6 +179,38 @@ async def test_a_worker_that_starts_while_the_last_other_one_is_forgotten_finds_
             backend.logs.delete([WORKER.id, second.id])
 
 
+async def test_a_worker_that_starts_while_the_secret_is_being_deleted_has_another_which_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with api_in_memory(tmp_path) as (server, api):
+        secrets = job_secrets.JobSecrets(api, "s1")
+        is_asked, is_answered, delete = asyncio.Event(), asyncio.Event(), api.delete
+
+        async def slowly(path: str, grace_s: int | None = None, uid: str = "") -> bool:
+            is_asked.set()
+            await is_answered.wait()
+            return await delete(path, grace_s, uid)
+
+        async def start() -> None:
+            async with secrets.during("jobs", WORKER):
+                assert len(server.objects["secrets"]) == 1
+
+        monkeypatch.setattr(api, "delete", slowly)
+        await start()
+        dropped = asyncio.create_task(secrets.drop("jobs", WORKER.job, lambda: False))
+        await is_asked.wait()
+        started = asyncio.create_task(start())
+        await asyncio.sleep(0)
+        is_answered.set()
+        await asyncio.gather(dropped, started)
+        async with secrets.during("jobs", WORKER):
+            await secrets.drop("jobs", WORKER.job, lambda: False)
+            assert len(server.objects["secrets"]) == 1, "it is needed"
+        await secrets.drop("jobs", WORKER.job, lambda: False)
+        assert server.objects["secrets"] == {}
+        assert not secrets.starting
+
+
 async def test_of_workers_that_are_forgotten_together_the_last_takes_the_secret_along(tmp_path: Path) -> None:
     async with backend_in_memory(tmp_path) as (server, backend):
         second = replace(WORKER, id="7.1.1", gpus=(1,), node="k1")

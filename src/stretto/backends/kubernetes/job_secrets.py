@@ -44,6 +44,8 @@ class JobSecrets:
             yield
         finally:
             self.starting[key] -= 1
+            if not self.starting[key]:  # else there would be one for every job that ever was
+                del self.starting[key]
 
     async def drop(self, namespace: str, job: str, has_pods: Callable[[], bool]) -> None:
         """Delete the Secret of a job that has no pods, and is to have none just now; raises Refusal."""
@@ -55,7 +57,6 @@ class JobSecrets:
             with suppress_refusal(404):
                 await self.api.delete(f"api/v1/namespaces/{namespace}/secrets/{name}")
             self.needed_s.pop(key, None)
-            del self.starting[key]
 
     def unused(self, with_pods: Set[Key]) -> Sequence[Key]:
         """Those of jobs that have had no pod for a while. with_pods: of the jobs that have some."""
