@@ -5,11 +5,13 @@ import sys
 import time
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.backends.kubernetes.control_plane import Asked
 from tests.conformance.world import CannotRun
 from tests.conformance.worlds.kubernetes import MANIFESTS, PRODUCTS, KubernetesWorld, begin
 
@@ -169,8 +171,20 @@ async def _life(backend: KubernetesBackend, worker: WorkerStart, patience_s: flo
     await backend.forget(worker.id)
 
 
-def test_a_worker_lives_with_the_rights_of_an_installation(world: KubernetesWorld) -> None:
+def granted() -> set[Asked]:
+    """Every request that the roles of an installation allow."""
+    return {
+        Asked(verb, group, resource, role["metadata"].get("namespace", ""), is_allowed=True)
+        for role in INSTALLED
+        for rule in role.get("rules", ())
+        for group, resource, verb in product(rule["apiGroups"], rule["resources"], rule["verbs"])
+    }
+
+
+def test_a_worker_lives_with_the_rights_of_an_installation_and_uses_each(world: KubernetesWorld) -> None:
+    before = world.plane.asked(ACCOUNT)
     asyncio.run(life(world, 0, PATIENCE_S))
+    assert {*(world.plane.asked(ACCOUNT) - before)} == granted()
     left = world.plane.ask("GET", f"api/v1/namespaces/{NAMESPACE}/secrets").json()["items"]
     assert [each for each in left if "stretto.dev/service" in each["metadata"].get("labels", {})] == []
 

@@ -10,11 +10,12 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2 as httpx
 import yaml
@@ -50,6 +51,16 @@ def free_port() -> int:
     return port
 
 
+class Asked(NamedTuple):
+    """A request as roles see it."""
+
+    verb: str
+    group: str
+    resource: str  # with its part behind a /
+    namespace: str  # "" for all, and for what is in none
+    is_allowed: bool  # by a role; what a quota or a webhook refuses is
+
+
 @dataclass
 class ControlPlane:
     """One cluster without nodes, below a folder."""
@@ -65,6 +76,11 @@ class ControlPlane:
         """Of the API server."""
         return f"https://127.0.0.1:{self.port}"
 
+    @property
+    def audit_log(self) -> Path:
+        """Every request of a user without all rights, a line of JSON each."""
+        return self.folder / "audit.log"
+
     def start(self, users: Sequence[str] = ()) -> "ControlPlane":
         """Start all four, and wait until they are ready. users: more names that tokens are made for."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -75,6 +91,14 @@ class ControlPlane:
         (self.folder / "tokens.csv").write_text("".join(lines), encoding="ascii")
         for user in groups:
             self.kubeconfig(user)
+        audited = ["stretto", *users]
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata", "users": audited}, {"level": "None"}],
+        }
+        (self.folder / "audit.yaml").write_text(yaml.safe_dump(policy), encoding="ascii")
         key = self.folder / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         store, peer = free_port(), free_port()
@@ -97,6 +121,7 @@ class ControlPlane:
             *("--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}"),
             *("--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP"),
             "--disable-admission-plugins=ServiceAccount",
+            *(f"--audit-policy-file={self.folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"),
         )
         self.until_ready()
         for name, user, port, more in (
@@ -204,6 +229,23 @@ class ControlPlane:
         answer = self.ask("POST", "apis/authorization.k8s.io/v1/subjectaccessreviews", review)
         assert answer.status_code == 201, answer.text
         return bool(answer.json()["status"]["allowed"])
+
+    def asked(self, user: str) -> Counter["Asked"]:
+        """What somebody has asked for so far, and how often."""
+        found: Counter[Asked] = Counter()
+        lines = self.audit_log.read_text(encoding="utf-8").splitlines() if self.audit_log.exists() else ()
+        for line in lines:
+            event = json.loads(line)
+            about = event.get("objectRef")
+            if event["user"]["username"] != user or about is None:  # the version is no object
+                continue
+            resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+            decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
+            namespace = about.get("namespace", "")
+            found[
+                Asked(event["verb"], about.get("apiGroup", ""), resource, namespace, decision == "allow")
+            ] += 1
+        return found
 
     def until_may(
         self, user: str, rules: Sequence[Mapping[str, Any]], namespace: str = "", *, is_allowed: bool = True

@@ -88,7 +88,9 @@ class MemoryServer:
     git_version: str = "v1.34.0"
     is_silent: bool = False  # watches stay open, and say nothing any more
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    rights: dict[str, set[tuple[str, str]]] = field(default_factory=dict)  # (verb, plural) by token; else all
+    rights: dict[str, set[tuple[str, str]]] = field(
+        default_factory=dict
+    )  # (verb, resource) by token; else all
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
     watching: dict[str, int] = field(default_factory=dict)  # open watches, by plural
     following: int = 0  # logs that are being followed
@@ -365,8 +367,9 @@ class MemoryServer:
         is_watch = "watch" in call.query
         rights = self.rights.get(call.headers.get("authorization", "").removeprefix("Bearer "))
         verb = verb_of(call)
-        if rights is not None and call.plural != "version" and (verb, call.plural) not in rights:
-            refused = Refused(403, f"{call.plural} is forbidden: the user cannot {verb} it")
+        resource = f"{call.plural}/{call.subresource}".rstrip("/")
+        if rights is not None and call.plural != "version" and (verb, resource) not in rights:
+            refused = Refused(403, f"{resource} is forbidden: the user cannot {verb} it")
             respond(writer, 403, msgspec.json.encode(refused.status))
             return
         fault = self._next_fault("WATCH" if is_watch else call.method, call.plural)

@@ -96,13 +96,14 @@ class KubeletsWorld(KubernetesWorld):
         return self.cluster.workers(name)
 
     async def close(self) -> None:
-        """End everything; raises where a pod or process is left."""
+        """End everything; raises where a pod or process is left, or a right was missing."""
         left = [*await self.left()]
         self.wire.close()
         await asyncio.to_thread(self.cluster.close)
         await asyncio.to_thread(self.plane.close)
         subprocess.run(["umount", "-l", self.shared], check=True)
         assert not left, f"left behind: {left}"
+        assert not self.refused(), f"rights that were missing: {self.refused()}"
         assert self.cluster.left() == []
 
 

@@ -245,14 +245,19 @@ class KubernetesWorld:
     def forget_workers(self) -> None:
         """Services know their own pods by their name."""
 
+    def refused(self) -> Sequence[str]:
+        """What services have asked for without the right to it."""
+        return [f"{one.verb} {one.resource}" for one in self.plane.asked("stretto") if not one.is_allowed]
+
     async def close(self) -> None:
-        """End everything; raises where a pod or process is left."""
+        """End everything; raises where a pod or process is left, or a right was missing."""
         left = [*await self.left()]
         for name in list(self.agents):
             await self.kill_node(name)
         self.wire.close()
         await asyncio.to_thread(self.plane.close)
         assert not left, f"left behind: {left}"
+        assert not self.refused(), f"rights that were missing: {self.refused()}"
 
 
 def _has_variable(pid: int, variable: str) -> bool:
