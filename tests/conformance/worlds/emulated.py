@@ -53,6 +53,7 @@ LACKS = {
     "test_a_cluster_that_is_away_for_a_while_loses_nothing": IN_PROCESS,
     "test_jobs_of_a_slow_cluster_that_loses_answers_run_once_each": IN_PROCESS,
     "test_four_kinds_of_real_jobs_share_a_cluster_that_loses_a_node": NO_PROCESS,
+    "test_four_kinds_of_real_jobs_share_a_cluster_of_which_a_node_is_drained": NO_PROCESS,
     "test_a_training_grows_shrinks_and_moves_in_place_and_trains_on_each_sample_once": NO_PROCESS,
 }
 
