@@ -4,6 +4,9 @@ Run as `python -m tests.lanes LANE [ARGUMENT...]`, with what pytest takes. All p
 not something fails in one (unless pytest was asked to stop at a failure). The last line counts all of them in
 pytest's own words. Where pytest is run without this, all tests run one by one.
 
+With `--again`, tests on processes and servers that failed run once more, one by one, where they are few. The
+last lines name each test that passed only then, with why it failed before.
+
 A part is chosen by the markers of a test (see `tests/needs.py`). Those of a whole file, its `pytestmark`, are
 read before it is imported. So no part imports files that have nothing for it; their packages may be missing.
 """
@@ -16,7 +19,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -44,7 +48,11 @@ ADDED = {
 FILE_MARKERS = re.compile(r"^pytestmark = (?:\[\n(?:.*\n)*?\]|.*)", re.M)
 MARKER = re.compile(r"pytest\.mark\.(\w+)")
 OPTION, TALLY = "--part", "--tally"
-COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "error")  # in the order that pytest has
+COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "error", "rerun")  # in the order of pytest
+AGAIN = "--again"
+HAVE_ANOTHER_TRY = ("beside", "alone")  # parts; what is pure fails for a reason
+MOST_AGAIN = 10  # where more tests have failed, it is no accident; chosen
+WHOLE_OPTION = re.compile(r"--[\w-]+=.*|-[a-zA-Z]\S+")  # with its value, if it has one, in the same word
 STOPS = ("-x", "--exitfirst", "--maxfail", "--pdb")
 MOST_LINES = 12  # of why a test is wrong, at the end of all; chosen
 MOST_PROCESSES = 8  # each imports everything, and has a database server of its own; chosen
@@ -152,7 +160,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if path := config.getoption(TALLY):
         stats = terminalreporter.stats
         counts = {kind: len(stats.get(kind, ())) for kind in COUNTED}
-        wrong = [why_wrong(kind, report) for kind in ("failed", "error") for report in stats.get(kind, ())]
+        wrong = [
+            {"test": report.nodeid, "kind": kind, "when": report.when, "why": why_wrong(kind, report)}
+            for kind in ("failed", "error")
+            for report in stats.get(kind, ())
+        ]
         Path(path).write_text(json.dumps({"counts": counts, "wrong": wrong}), encoding="utf-8")
 
 
@@ -184,9 +196,52 @@ def last_line(counts: Counter[str], took_s: float) -> str:
     return f"{', '.join(said) or 'no tests ran'} in {took_s:.2f}s ({timedelta(seconds=int(took_s))})"
 
 
+@dataclass
+class Outcome:
+    """What a part came to."""
+
+    status: int  # as pytest has it
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[dict[str, str]] = field(default_factory=list)  # test, kind, when, why
+    unsteady: list[str] = field(default_factory=list)  # what failed, and passed when it was run again
+
+    @property
+    def failures(self) -> list[str]:
+        """The tests that are wrong, each once."""
+        return list(dict.fromkeys(each["test"] for each in self.wrong))
+
+
+def run_part(command: Sequence[str], env: Mapping[str, str], tally: Path) -> Outcome:
+    """Run pytest once."""
+    done = subprocess.run(command, env=env, check=False)
+    if not tally.exists():
+        return Outcome(done.returncode)
+    result = json.loads(tally.read_text(encoding="utf-8"))
+    return Outcome(done.returncode, Counter(result["counts"]), result["wrong"])
+
+
+def corrected(first: Outcome, second: Outcome) -> Outcome:
+    """A part whose failures were run again, with what they came to then."""
+    counts = first.counts + second.counts
+    for each in first.wrong:
+        counts[each["kind"]] -= 1
+    failed = {each["test"] for each in first.wrong if each["kind"] == "failed"}
+    of_teardown = {each["test"] for each in first.wrong if each["when"] == "teardown"}
+    counts["passed"] -= len(of_teardown - failed)  # they are counted as passed, too
+    counts["rerun"] = len(first.failures)
+    still = {*second.failures}
+    unsteady = [
+        f"RERUN {each['test']} passed when it was run again; at first it did not:\n{each['why']}"
+        for each in first.wrong
+        if each["test"] not in still
+    ]
+    return Outcome(second.status, counts, second.wrong, unsteady)
+
+
 def run(lane: str, arguments: Sequence[str]) -> int:
     """Run the parts of a lane; the exit status, as pytest has it."""
-    began_s, statuses, counts, wrong = time.monotonic(), [], Counter[str](), []
+    began_s, outcomes = time.monotonic(), list[Outcome]()
+    may_try_again, arguments = AGAIN in arguments, [word for word in arguments if word != AGAIN]
     # Tests start hundreds of processes, each of which would compile what it imports where none may keep it.
     alone = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     # One thread for each process that computes beside others: they share the processors already.
@@ -195,18 +250,28 @@ def run(lane: str, arguments: Sequence[str]) -> int:
         for part in LANES[lane]:
             tally = Path(folder) / part
             print(f"── {PARTS[part]}", flush=True)
-            command = command_of(lane, part, arguments, tally)
-            done = subprocess.run(command, env=alone if part == "alone" else beside, check=False)
-            statuses.append(done.returncode)
-            if tally.exists():
-                result = json.loads(tally.read_text(encoding="utf-8"))
-                counts.update(result["counts"])
-                wrong += result["wrong"]
-            failed = done.returncode not in (0, NO_TESTS)
-            if failed and (done.returncode != 1 or any(word.startswith(STOPS) for word in arguments)):
+            env = alone if part == "alone" else beside
+            outcome = run_part(command_of(lane, part, arguments, tally), env, tally)
+            failures = outcome.failures if may_try_again and part in HAVE_ANOTHER_TRY else []
+            if outcome.status == 1 and 0 < len(failures) <= MOST_AGAIN:
+                print("── once more, one by one, what failed", flush=True)
+                options = [word for word in arguments if WHOLE_OPTION.fullmatch(word)]
+                tally = Path(folder) / f"{part} again"
+                command = [sys.executable, "-m", "pytest", OPTION, part, TALLY, str(tally), *options]
+                second = run_part([*command, "-n", "0", *failures], env, tally)
+                outcome = corrected(outcome, second) if second.status in (0, 1) else outcome
+            outcomes.append(outcome)
+            failed = outcome.status not in (0, NO_TESTS)
+            if failed and (outcome.status != 1 or any(word.startswith(STOPS) for word in arguments)):
                 break  # interrupted, or wrong arguments, or enough is known
-    print(f"── all of the lane {lane}", *wrong, last_line(counts, time.monotonic() - began_s), sep="\n")
-    return max((status for status in statuses if status != NO_TESTS), key=abs, default=NO_TESTS)
+    print(f"── all of the lane {lane}")
+    for outcome in outcomes:
+        for line in (*outcome.unsteady, *(each["why"] for each in outcome.wrong)):
+            print(line)
+    counts = sum((outcome.counts for outcome in outcomes), Counter[str]())
+    print(last_line(counts, time.monotonic() - began_s))
+    statuses = [outcome.status for outcome in outcomes if outcome.status != NO_TESTS]
+    return max(statuses, key=abs, default=NO_TESTS)
 
 
 def main(words: Sequence[str]) -> int:

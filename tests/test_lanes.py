@@ -1,5 +1,6 @@
 """Every test is in one part of `make test-all`; the lanes are as the pages say; results are added up."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tomllib
 from collections import Counter
 from itertools import chain, combinations
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
@@ -148,6 +150,73 @@ def test_the_last_line_is_of_all_parts(arguments: list[str], status: int, end: s
         check=False,
     )
     assert (done.returncode, done.stdout.splitlines()[-1].startswith(end)) == (status, True), done.stdout
+
+
+# Indented, so that its markers are not read as those of this file.
+SOME = dedent("""
+    import pytest
+    from pathlib import Path
+
+    pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
+    def first_time(name):
+        path = Path(__file__).with_name(name)
+        was_there = path.exists()
+        path.touch()
+        return not was_there
+
+    @pytest.fixture
+    def leaves_badly():
+        yield
+        assert not first_time("teardown"), "left badly"
+
+    def test_passes():
+        pass
+
+    def test_of_a_busy_machine():
+        assert not first_time("call"), "the machine was busy"
+
+    def test_whose_fixture_leaves_badly(leaves_badly):
+        pass
+""")
+FAULTY = """
+def test_is_wrong():
+    assert 1 == 2
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("arguments", "more", "status", "end"),
+    [
+        pytest.param(["--again"], "", 0, "3 passed, 2 rerun in ", id="again"),
+        pytest.param([], "", 1, "1 failed, 2 passed, 1 error in ", id="once"),
+        pytest.param(["--again"], FAULTY, 1, "1 failed, 3 passed, 3 rerun in ", id="again in vain"),
+    ],
+)
+def test_what_failed_may_have_another_try_and_is_named(
+    arguments: list[str], more: str, status: int, end: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "test_some.py"
+    file.write_text(SOME + more, encoding="utf-8")
+    plugins = ["-ptests.needs", "-ptests.lanes", "-pno:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.lanes", "all", *arguments, *plugins, "-n0", str(file)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    *_, told = done.stdout.partition("── all of the lane all\n")
+    assert (done.returncode, told.splitlines()[-1].startswith(end)) == (status, True), done.stdout
+    unsteady = [
+        line.split("::")[1].split(maxsplit=1)[0] for line in told.splitlines() if line.startswith("RERUN")
+    ]
+    expected = ["test_of_a_busy_machine", "test_whose_fixture_leaves_badly"] if arguments else []
+    assert unsteady == expected
+    assert ("the machine was busy" in told, "left badly" in told) == (True, True)
+    assert ("assert 1 == 2" in told) == bool(more)
 
 
 @pytest.mark.processes
