@@ -7,7 +7,8 @@ the other, ten a second at most, half of which are cancelled: first while nobody
 A page is what a browser keeps asking: its stream of changes, in gzip, and what its kind asks for every few
 seconds, no sooner than a while after the answer. Four in ten show the cluster, two the queue, two a job, one
 sizes over time and one queues and people. They run in a process of their own, which draws nothing: what
-drawing costs is measured by `dashboard_frames.py`.
+drawing costs is measured by `dashboard_frames.py`. Times are those of the machine as it is just then: where
+others use it, compare what the service used of a processor for each text that it sent.
 """
 
 import argparse
@@ -68,10 +69,10 @@ def fill(service: OwnService, jobs: int) -> None:
 class Pages:
     """Open pages, in a process of their own."""
 
-    def __init__(self, url: str, pages: int) -> None:
+    def __init__(self, url: str, pages: int, only_streams: bool = False) -> None:
         spawned = multiprocessing.get_context("spawn")
         self.told, there = spawned.Pipe(duplex=False)
-        self.process = spawned.Process(target=kept_open, args=(url, pages, there))
+        self.process = spawned.Process(target=kept_open, args=(url, pages, only_streams, there))
         self.process.start()
         self.told.recv()  # every stream has begun
 
@@ -83,13 +84,14 @@ class Pages:
         return found
 
 
-def kept_open(url: str, pages: int, told: Any) -> None:
+def kept_open(url: str, pages: int, only_streams: bool, told: Any) -> None:
     """Be so many pages, until this process is asked to end."""
-    asyncio.run(_kept_open(url, pages, told))
+    asyncio.run(_kept_open(url, pages, only_streams, told))
 
 
-async def _kept_open(url: str, pages: int, told: Any) -> None:
-    got = {"stream_kb": 0.0, "answers": 0, "wrong": 0}
+async def _kept_open(url: str, pages: int, only_streams: bool, told: Any) -> None:
+    got = {"stream_kb": 0.0, "texts": 0, "wrong": 0}
+    took_ms: dict[str, list[float]] = {}  # by the path that was asked for
     begun = [asyncio.Event() for _ in range(pages)]
     is_over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(15, is_over.set)
@@ -100,20 +102,22 @@ async def _kept_open(url: str, pages: int, told: Any) -> None:
             async with client.stream("GET", "/api/v1/overview", params={"follow": "true"}) as stream:
                 async for piece in stream.aiter_raw():
                     got["stream_kb"] += len(piece) / 1000
+                    got["texts"] += 1  # about: one that is long comes in several pieces
                     begun[index].set()
 
         async def ask(path: str, every_s: float) -> None:
             while True:
                 began = time.perf_counter()
                 answer = await client.get(path)
-                got["answers"] += 1
+                took_ms.setdefault(path.partition("?")[0], []).append(1e3 * (time.perf_counter() - began))
                 got["wrong"] += answer.status_code != 200
                 await asyncio.sleep(max(every_s, PATIENT * (time.perf_counter() - began)))
 
         asking = []
         for index in range(pages):
             asking.append(asyncio.create_task(follow(index)))
-            asking += [asyncio.create_task(ask(*one)) for one in ASKS[KINDS[index % len(KINDS)]]]
+            if not only_streams:
+                asking += [asyncio.create_task(ask(*one)) for one in ASKS[KINDS[index % len(KINDS)]]]
         for each in begun:
             await each.wait()
         told.send("open")
@@ -121,7 +125,8 @@ async def _kept_open(url: str, pages: int, told: Any) -> None:
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-    told.send(got)
+    everything = [each for those in took_ms.values() for each in those]
+    told.send(got | {"answers": shown(everything), "by_path": {one: shown(took_ms[one]) for one in took_ms}})
 
 
 def submitted(client: Client, seconds: float) -> dict[str, Any]:
@@ -137,13 +142,18 @@ def submitted(client: Client, seconds: float) -> dict[str, Any]:
         if number % 2:
             client.change(job, "cancel")
         time.sleep(max(SUBMIT_EVERY_S - (time.perf_counter() - began), 0.0))
-    ordered = sorted(times_ms)
+    return {"submissions": shown(times_ms)}
+
+
+def shown(times_ms: list[float]) -> dict[str, float]:
+    """How many requests there were, and their times in milliseconds."""
+    ordered = sorted(times_ms) or [0.0]
 
     def at(part: float) -> float:
         return round(ordered[min(int(part * len(ordered)), len(ordered) - 1)], 1)
 
     return {
-        "submissions": len(ordered),
+        "requests": len(times_ms),
         "p50_ms": round(statistics.median(ordered), 1),
         "p95_ms": at(0.95),
         "p99_ms": at(0.99),
@@ -173,10 +183,10 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
             fill(service, given.jobs)
             with service.client() as client:
                 for pages in (0, given.pages, 0):
-                    opened = Pages(service.url, pages) if pages else None
+                    opened = Pages(service.url, pages, given.only_streams) if pages else None
                     before_s = used_s(service.process.pid)
                     row = submitted(client, given.seconds)
-                    row["service_cpu"] = round((used_s(service.process.pid) - before_s) / given.seconds, 2)
+                    row["service_cpu_s"] = round(used_s(service.process.pid) - before_s, 2)
                     row["load"] = round(os.getloadavg()[0], 1)
                     if opened is not None:
                         row |= opened.end()
@@ -193,6 +203,7 @@ def main() -> None:
     asked.add_argument("--pages", type=int, default=50)
     asked.add_argument("--jobs", type=int, default=1_000)
     asked.add_argument("--seconds", type=float, default=60.0)
+    asked.add_argument("--only-streams", action="store_true", help="pages ask for nothing but their stream")
     asked.add_argument("--policy", default="fifo")
     asked.add_argument("--pace", type=float, default=20.0, help="how much faster than real jobs run")
     given = asked.parse_args()

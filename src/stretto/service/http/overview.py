@@ -1,22 +1,20 @@
-"""What the dashboard shows, as one document that is kept up to date by one stream."""
+"""What the dashboard shows, as one document, and what of it has changed."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 from stretto.service.http.auth import Caller
 from stretto.service.http.routes.nodes import nodes_json
 from stretto.service.http.routes.queues import queues_json
-from stretto.service.http.sse import Entry, Feed, next_event
+from stretto.service.http.sse import Entry, Feed
 from stretto.service.service import Service
 from stretto.service.state.events import ArraySubmitted, Decided, event_of
 from stretto.service.state.messages import reason_in_words
 from stretto.service.state.records import JobRecord
 
-GATHER_S = 0.25  # events that come together are shown together; chosen
-TICK_S = 15.0  # between two looks at what changes without an event: times that are left
 AT_ONCE = 100  # jobs that are written without a pause
 MOST_WAITING = 500  # jobs whose reasons are looked at again after a decision, the first in line; chosen
 # By themselves: no reason to send a job, or a node, again
@@ -82,6 +80,28 @@ class Overview:
             self._queues = change["queues"] = queues
         return change
 
+    async def renewed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Everything, and what of that has changed since the newest text."""
+        fresh = Overview(self.service, self.feed, self.caller)  # a caller may go away before it is whole
+        _, entries = await self.feed.after(self.seen)
+        whole = await fresh.whole()
+        touched = dict.fromkeys(name for entry in entries for name in jobs_in(entry))
+        jobs = self.service.state.jobs
+        no_more = [name for name in dict.fromkeys(self._jobs) | touched if name not in fresh._jobs]
+        ended = [jobs[name] for name in no_more if name in jobs and self.caller.owns(jobs[name])]
+        rows = [row for row in whole["jobs"] if self._jobs.get(row["id"]) != fresh._jobs.get(row["id"])]
+        rows += (await fresh._rows(ended)).values()
+        told = self._nodes
+        changes = [node for name, node in fresh._nodes.items() if _stays(told.get(name, {})) != _stays(node)]
+        change: dict[str, Any] = {**fresh._head(), "jobs": rows, "nodes": changes}
+        if gone := [name for name in told if name not in fresh._nodes]:
+            change["nodes_gone"] = gone
+        if fresh._queues != self._queues:
+            change["queues"] = fresh._queues
+        self.seen, self._jobs = fresh.seen, fresh._jobs
+        self._nodes, self._queues = fresh._nodes, fresh._queues
+        return whole, change
+
     async def running(self) -> dict[str, Any]:
         """Jobs that hold GPUs: the time that is left of them changes by itself, as how busy GPUs are does."""
         records = [
@@ -94,17 +114,6 @@ class Overview:
         changes = [node for name, node in nodes.items() if self._nodes.get(name) != node]
         self._nodes |= {node["name"]: node for node in changes}
         return {**self._head(), "jobs": list(jobs.values()), "nodes": changes}
-
-    async def stream(self, follow: bool) -> AsyncIterator[str]:
-        """Texts of server-sent events; with `follow`, until the service ends or the token is revoked."""
-        yield _text("whole", await self.whole())
-        while follow and self.caller.holds_still(self.service) and not self.service.ending:
-            if not await next_event(self.service, self.feed, self.seen, TICK_S):
-                yield _text("change", await self.running())
-                continue
-            await asyncio.sleep(GATHER_S)
-            self.seen, entries = await self.feed.after(self.seen)
-            yield _text("change", await self.changed(entries))
 
     def _head(self) -> dict[str, Any]:
         state, now_s = self.service.state, self.service.clock.now_s()
@@ -160,7 +169,3 @@ def jobs_in(entry: Entry) -> Iterable[str]:
         yield str(action.get("job", ""))
     yield from entry.body.get("preempted", ())
     yield from entry.body.get("jobs", ())
-
-
-def _text(kind: str, body: dict[str, Any]) -> str:
-    return f"event: {kind}\ndata: {json.dumps(body, separators=(',', ':'))}\n\n"

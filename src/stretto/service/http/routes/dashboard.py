@@ -16,7 +16,7 @@ from stretto import __version__
 from stretto.service.http import schemas
 from stretto.service.http.audit import Audit
 from stretto.service.http.auth import CHALLENGE, UNKNOWN_TOKEN, Asked, Who, address_of, digest_of
-from stretto.service.http.overview import Overview
+from stretto.service.http.overview_streams import OverviewStreams
 from stretto.service.http.problems import Json, Problem, not_found
 from stretto.service.http.sessions import is_same_origin, session_for, set_cookie
 from stretto.service.http.sse import STREAM, streamed
@@ -125,10 +125,10 @@ async def session(service: Asked, caller: Who) -> Response:
 
 
 @router.get("/overview", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
-async def overview(request: Request, service: Asked, caller: Who, follow: bool = False) -> Response:
+async def overview(request: Request, caller: Who, follow: bool = False) -> Response:
     """Nodes, queues and jobs that have not ended; with `follow`, then what changes, as it changes."""
-    overview = Overview(service, request.app.state.feed, caller)
-    return streamed(request, caller, overview.stream(follow), compresses=True)
+    streams: OverviewStreams = request.app.state.overview_streams
+    return streamed(request, caller, streams.stream(caller, follow), compresses=True)
 
 
 def _cookie(value: str, request: Request) -> dict[str, Any]:

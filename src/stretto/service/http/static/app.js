@@ -32,6 +32,7 @@ function App() {
   const job = path.match(/^\/jobs\/(.+)$/);
   const page = PAGES.find(([at]) => at === path);
   useEffect(() => { document.title = `${job ? `Job ${decodeURIComponent(job[1])}` : page ? page[1] : "Login"} · Stretto`; }, [path]);
+  useEffect(() => { document.querySelector(".bar-top [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }); }, [path, state]);
   if (state === "login") return html`<${Login} />`;
   return html`
     <a class="skip" href="#main">To the content</a>

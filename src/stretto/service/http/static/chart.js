@@ -7,12 +7,13 @@ import { number } from "./format.js";
 
 const TALL = 150;
 
-/** About so many round numbers from `low` to `high`. */
-export function rounds(low, high, count = 4) {
+/** About so many round numbers from `low` to `high`; of what is counted, whole ones. */
+export function rounds(low, high, count = 4, isWhole = false) {
   const span = high - low;
   if (!(span > 0)) return [low];
   const rough = span / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * ([1, 2, 2.5, 5, 10].find((each) => each * power >= rough) ?? 10);
+  const round = power * ([1, 2, 2.5, 5, 10].find((each) => each * power >= rough) ?? 10);
+  const step = isWhole ? Math.ceil(round) : round;
   const marks = [];
   for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) marks.push(Math.abs(at) < step / 1e6 ? 0 : at);
   return marks;
@@ -25,16 +26,16 @@ const line = (points, isStepped) => points.map(([x, y], index) => (index && isSt
 
 /**
  * series: {name, colour: a class, points: [[x, y]], kind: "line", "steps" or "dots", words: (x, y) => lines that are said of a point}.
- * xMarks: [[x, text]]; without them round numbers. fromZero: whether the vertical axis begins at 0.
+ * xMarks: [[x, text]]; without them round numbers. fromZero: whether the vertical axis begins at 0. isWhole: whether its values are counts.
  */
-export function Chart({ title, unit, xName, series, xMarks, until, fromZero = true, note = "" }) {
+export function Chart({ title, unit, xName, series, xMarks, until, fromZero = true, isWhole = false, note = "" }) {
   const there = series.filter((each) => each.points.length);
   const all = there.flatMap((each) => each.points);
   if (!all.length) return null;
   const xs = all.map(([x]) => x), ys = all.map(([, y]) => y);
   const at = scale(Math.min(...xs), Math.max(until ?? -Infinity, ...xs));
-  const least = fromZero ? Math.min(0, ...ys) : Math.min(...ys), most = Math.max(...ys, least + 1e-9);
-  const marks = rounds(least, most), low = fromZero ? least : Math.min(least, marks[0]), high = Math.max(most, marks.at(-1)) + 0.04 * (most - low);
+  const least = fromZero ? Math.min(0, ...ys) : Math.min(...ys), highest = Math.max(...ys), most = highest > least ? highest : least + 1; // a line that is flat has a scale, too
+  const marks = rounds(least, most, 4, isWhole), low = fromZero ? least : Math.min(least, marks[0]), high = Math.max(most, marks.at(-1)) + 0.04 * (most - low);
   const y = (value) => TALL - ((value - low) / (high - low)) * TALL;
   const across = (xMarks ?? rounds(at.fromS, at.untilS, 6).map((x) => [x, number(x)])).map(([x, text]) => [at.x(x), text]);
   const shapes = there.map((each) => ({ ...each, path: each.points.map(([px, py]) => [at.x(px), y(py)]) }));

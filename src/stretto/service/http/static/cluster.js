@@ -5,6 +5,7 @@ import { head, jobs, nodes, queues } from "./data.js";
 import { colour, duration, percent, plural } from "./format.js";
 
 const IDLE_EVERY_S = 15;
+const LEGEND = [["free", "free"], ["others", "used outside Stretto"], ["hidden-job", "another user's job"], ["shut", "closed or down"]];
 
 export function Cluster() {
   const [allNodes, allJobs, now] = useSignals(nodes, jobs, head);
@@ -25,7 +26,8 @@ export function Cluster() {
         <h2>${type} <span class="quiet">${plural(group.nodes.length, "node")}</span></h2>
         <ul class="nodes">${group.nodes.map((node) => html`<${Node} key=${node.name} node=${node} jobs=${allJobs} />`)}</ul>
       </section>`)}
-    <p class="legend" aria-hidden="true"><span class="key free"></span>free <span class="key others"></span>used outside Stretto <span class="key hidden-job"></span>another user's job <span class="key shut"></span>closed or down</p>`;
+    ${types.size > 0 && allJobs.size === 0 && html`<${Empty} command="stretto submit job.yaml">No job waits or runs.<//>`}
+    <p class="legend" aria-hidden="true"><span>A number is GPUs, a colour one job.</span>${LEGEND.map(([key, words]) => html`<span key=${key}><span class=${`key ${key}`}></span>${words}</span>`)}</p>`;
 }
 
 function byType(all) {
@@ -80,7 +82,7 @@ function Node({ node, jobs: all }) {
   return html`<li class=${`node${isShut ? " shut" : ""}`}>
     <span class="name" title=${node.why || node.address}>${node.name}</span>
     <span class="bar" role="group" aria-label=${`${node.name}: ${shown + hidden} of ${node.gpus} GPUs in use${note ? `, ${note}` : ""}`}>
-      ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`} aria-label=${`${job?.name ?? "job"} ${id}: ${plural(gpus, "GPU")}`}>${gpus}<//>`)}
+      ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`} aria-label=${`${job?.name ?? "job"} ${id}: ${plural(gpus, "GPU")}`}>${gpus}<span class="holder">${job?.name ?? ""}</span><//>`)}
       ${hidden > 0 && html`<span class="part hidden-job" style=${{ flexGrow: hidden }} title="jobs of other users">${hidden}</span>`}
       ${node.others > 0 && html`<span class="part others" style=${{ flexGrow: node.others }} title="used outside Stretto">${node.others}</span>`}
       ${node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}

@@ -15,6 +15,9 @@ export function duration(seconds) {
 /** Three digits; no measurement here has more. */
 export const number = (value) => (Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 3 }));
 
+/** Time of GPUs: seconds of it, or hours. */
+export const gpuTime = (gpuS) => (gpuS < 360 ? `${number(gpuS)} GPU-s` : `${number(gpuS / 3600)} GPU-h`);
+
 /** Milliseconds in the unit that people would choose. */
 export const took = (ms) => (ms < 1 ? "< 1 ms" : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`);
 

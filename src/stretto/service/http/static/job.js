@@ -2,7 +2,7 @@
 
 import { html, useSignals, useEffect, useLine, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
 import { call, head, jobs, nodes, nowS, who } from "./data.js";
-import { UNLIMITED, clock, duration, number, percent, plural, spread } from "./format.js";
+import { UNLIMITED, clock, duration, gpuTime, number, percent, plural, spread } from "./format.js";
 import { Training } from "./training.js";
 import { Tip } from "./scrub.js";
 import { Why } from "./why.js";
@@ -64,7 +64,7 @@ function Facts({ job, now, foreseen }) {
       : html`<${Fact} name="Ended">${since(job.ended_s)}${job.status === null ? "" : html` <span class="quiet">status ${job.status}</span>`}<//>`}
     <${Fact} name="Submitted">${since(job.submitted_s)}<//>
     <${Fact} name="Waited">${duration(job.waited_s)}<//>
-    <${Fact} name="GPU time">${number(job.gpu_s / 3600)} GPU-hours<//>
+    <${Fact} name="GPU time">${gpuTime(job.gpu_s)}<//>
     <${Fact} name="Resizes">${job.resizes} <span class="quiet">${plural(job.restarts, "restart")}</span><//>
     <${Fact} name="User">${job.user || "–"}<//>
     <${Fact} name="Queue">${job.queue || "–"}${job.priority ? html` <span class="quiet">priority ${job.priority}</span>` : ""}<//>

@@ -7,6 +7,7 @@ import { Why } from "./why.js";
 
 const ROW = 56, NARROW_ROW = 118; // pixels: rows are of one height, so that only those in sight are drawn
 const FORETOLD = 60; // jobs whose start and end are asked for
+const SHORT_S = 60; // a future that was not simulated farther says nothing
 const STATES = { waiting: (job) => !job.gpus, running: (job) => job.gpus > 0 };
 
 export function Queue() {
@@ -106,6 +107,7 @@ function When({ job, foreseen, until }) {
     return html`${job.gpus ? "ends" : "starts"} in ${duration(span.middle - nowUnix)}${span.low !== span.high && html`<small class="quiet">${spread(span, nowUnix, true)}</small>`}`;
   }
   if (job.gpus && job.left_s !== null) return html`ends in ${duration(job.left_s)}<small class="quiet">at its present pace</small>`;
-  if (span && until) return html`<span class="quiet">not within ${duration(until - nowUnix)}</span>`;
+  if (span && until - nowUnix >= SHORT_S) return html`<span class="quiet">not within ${duration(until - nowUnix)}</span>`;
+  if (span) return html`<span class="quiet">not foreseen yet</span>`;
   return html`<span class="quiet">–</span>`;
 }

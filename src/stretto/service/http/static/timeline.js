@@ -135,7 +135,7 @@ function Sum({ shown, at, fan }) {
         <line class="there" x1="0" x2=${WIDE} y1=${SUM_TALL - (shown.gpus / most) * SUM_TALL} y2=${SUM_TALL - (shown.gpus / most) * SUM_TALL} />
       </svg><//></div>
     <${Axis} at=${at} /></div>
-    <div class="quiet key-line"><span>${shown.gpus} GPUs are there</span>${layers.length > 0 && html`<ul class="names" aria-label="jobs that held most">${[...layers].reverse().map(({ area }) => html`<li key=${area.id}><${Link} href=${`/jobs/${area.id}`}><span class=${`swatch ${colour(area.id)}`} aria-hidden="true"></span>${area.name} ${area.id}<//></li>`)}</ul>`}</div></div>`;
+    <div class="quiet key-line"><span>Dotted: all ${shown.gpus} GPUs of the cluster.${layers.length > 0 ? " Grey: jobs that have no colour here." : ""}</span>${layers.length > 0 && html`<ul class="names" aria-label="jobs that held most">${[...layers].reverse().map(({ area }) => html`<li key=${area.id}><${Link} href=${`/jobs/${area.id}`}><span class=${`swatch ${colour(area.id)}`} aria-hidden="true"></span>${area.name} ${area.id}<//></li>`)}</ul>`}</div></div>`;
 }
 
 const StillSum = still(Sum);

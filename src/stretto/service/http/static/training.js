@@ -1,7 +1,7 @@
 // How the training of a job went: its size and loss over time, its speed at each size, and what resizes cost.
 
 import { html, usePolled } from "./view.js";
-import { duration, number, plural } from "./format.js";
+import { duration, gpuTime, number, plural } from "./format.js";
 import { ticks } from "./shapes.js";
 import { Chart } from "./chart.js";
 import { timeOf } from "./changes.js";
@@ -31,7 +31,7 @@ function Sizes({ answer, resizes }) {
   const points = resizes.map((each) => [each.at_s, each.gpus]);
   const reasons = new Map(resizes.map((each) => [each.at_s, each]));
   const words = (at, gpus) => [timeOf(answer, at), `${plural(gpus, "GPU")}${reasons.get(at).gpu_type ? ` ${reasons.get(at).gpu_type}` : ""}`, reasons.get(at).reason];
-  return html`<${Chart} title="Size" unit="GPUs" xName="time of day" until=${answer.now_s} xMarks=${overTime(answer, points[0][0])} series=${[{ name: "GPUs", colour: "p0", kind: "steps", points, words }]} />`;
+  return html`<${Chart} title="Size" unit="GPUs" isWhole xName="time of day" until=${answer.now_s} xMarks=${overTime(answer, points[0][0])} series=${[{ name: "GPUs", colour: "p0", kind: "steps", points, words }]} />`;
 }
 
 /** A value that the training reports, over its steps; over time where it counts none. */
@@ -86,4 +86,3 @@ function Resizes({ answer, resizes }) {
 
 const typeOf = (each, before) => (before?.gpu_type && each.gpu_type && before.gpu_type !== each.gpu_type ? `${before.gpu_type} → ${each.gpu_type}` : each.gpu_type || "–");
 const seconds = (value) => (value < 10 ? `${value.toFixed(value < 1 ? 2 : 1)} s` : duration(value));
-const gpuTime = (gpuS) => (gpuS < 360 ? `${number(gpuS)} GPU-s` : `${number(gpuS / 3600)} GPU-h`);

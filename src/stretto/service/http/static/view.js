@@ -134,7 +134,7 @@ export function Link({ href, children, ...rest }) {
   return html`<a href=${href} onClick=${follow} ...${rest}>${children}</a>`;
 }
 
-const MARKS = { RUNNING: "●", STARTING: "◔", RESIZING: "⇄", PENDING: "○", PREEMPTING: "◑", SUSPENDED: "⏸",
+const MARKS = { RUNNING: "●", STARTING: "◔", RESIZING: "⇄", PENDING: "○", PREEMPTING: "◑", SUSPENDED: "‖",
   COMPLETED: "✓", FAILED: "✕", CANCELLED: "–", TIMEOUT: "✕", NODE_FAIL: "✕" };
 
 /** A state by a mark and its word, never by colour alone. */
