@@ -103,7 +103,8 @@ class KubeletsWorld(KubernetesWorld):
         await asyncio.to_thread(self.plane.close)
         subprocess.run(["umount", "-l", self.shared], check=True)
         assert not left, f"left behind: {left}"
-        assert not self.refused(), f"rights that were missing: {self.refused()}"
+        lacking = self.rights_that_were_missing()
+        assert not lacking, f"rights that were missing: {lacking}"
         assert self.cluster.left() == []
 
 
