@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from tests.conformance.service import BEAT_S, LOOK_S, StruckService
+from tests.conformance.service import BEAT_S, DEAD_AFTER_S, LOOK_S, StruckService
 from tests.conformance.world import World
+from tests.conformance.worlds.kubelets import KubeletsWorld
+from tests.conformance.worlds.kubernetes import KubernetesWorld
 from tests.conformance.worlds.slurm import SlurmWorld
 from tests.service.crash.conftest import mount_small, unmount
 from tests.service.crash.verdict import check_log
@@ -25,6 +28,7 @@ from tests.service.crash.verdict import check_log
 from stretto.agent import supervisor
 from stretto.model import StrettoError
 from stretto.service.emulated.truth import DURATION
+from stretto.testing.backends import pid_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -42,6 +46,7 @@ BLOWS = {
 EMULATED = {"cancel": 40, "requeue": 20, "service": 3, "graceful": 3, "clock": 4}
 SEED = 7
 SOON_S = 3.0  # chosen
+KUBELET_AWAY_S = 60.0  # after which a node counts as dead, there; chosen
 JUMPS_S = (7200.0, 40 * 86_400.0)  # by how much somebody sets the time of day wrong, either way
 
 
@@ -67,11 +72,14 @@ class Storm:
     asked: dict[str, Asked] = field(default_factory=dict)
     fell: Counter[str] = field(default_factory=Counter)
     down: tuple[str, float] = ("", 0.0)  # a node that was killed, and when it returns
+    away: tuple[str, float] = ("", 0.0)  # a node whose kubelet was killed, and when that returns
 
     def __post_init__(self) -> None:
         """Decide when which blow falls."""
         self.chance = random.Random(self.seed)
-        blows = BLOWS if self.service.tells else EMULATED
+        blows: dict[str, int] = {**(BLOWS if self.service.tells else EMULATED)}
+        if isinstance(self.service.world, KubernetesWorld):
+            blows |= self.service.world.blows
         wanted = int(os.environ.get("STRETTO_BLOWS", sum(blows.values())))
         each = wanted / sum(blows.values())
         self.due = [kind for kind, times in blows.items() for _ in range(max(round(each * times), 1))]
@@ -159,29 +167,41 @@ class Storm:
             self.service.change(self.chance.choice(names), "requeue") if names else None
         return bool(names)
 
-    def _worker(self) -> bool:
-        """SIGKILL to one; no job meets it twice, or it would count as out of memory."""
+    def _running(self) -> list[dict[str, Any]]:
+        """What workers have noted at their beginning that may run now, in some order; none was killed before.
+
+        No job meets it twice, or it would count as out of memory.
+        """
         over = {one["worker"] for one in self.service.notes("ended")}
         found = [one for one in self.service.notes("began") if one["worker"] not in over]
         self.chance.shuffle(found)
-        for one in found:
-            job = self.asked[one["worker"].split(".")[0]]
-            process = supervisor.process_at(one["pid"])
-            if process is not None and not job.killed and one["worker"].encode() in environment(one["pid"]):
-                job.killed = True
+        return [one for one in found if not self._job_of(one).killed]
+
+    def _job_of(self, note: dict[str, Any]) -> Asked:
+        return self.asked[note["worker"].split(".")[0]]
+
+    def _worker(self) -> bool:
+        """SIGKILL to one."""
+        for one in self._running():
+            pid = pid_of(self.service.world, one)
+            process = supervisor.process_at(pid)
+            if process is not None and one["worker"].encode() in environment(pid):
+                self._job_of(one).killed = True
                 supervisor.send_to(process, 9)
                 return True
         return False
 
     def _node(self) -> bool:
+        names = [name for name in self.service.world.nodes() if name != self.away[0]]
         if self.down[0]:
             return False
-        name = self.chance.choice(list(self.service.world.nodes()))
+        name = self.chance.choice(names)
         asyncio.run(self.service.world.kill_node(name))
         self.down = (name, time.monotonic() + self.chance.uniform(1.0, 8.0))
         return True
 
     def _return_node(self, at_once: bool = False) -> None:
+        self._return_kubelet(at_once)
         name, at_s = self.down
         if name and (at_once or time.monotonic() > at_s):
             asyncio.run(self.service.world.return_node(name))
@@ -219,6 +239,63 @@ class Storm:
         filler.unlink()
         return True
 
+    # ── blows that only Kubernetes knows ──────────────────────────────────────────────────────────
+
+    @property
+    def _kubernetes(self) -> KubernetesWorld:
+        assert isinstance(self.service.world, KubernetesWorld)
+        return self.service.world
+
+    def _api_server(self) -> bool:
+        """It is killed, and comes back after a while; there is none again until it is ready."""
+        self._kubernetes.kill_api_server()
+        time.sleep(self.chance.uniform(0.0, 4.0))
+        self._kubernetes.begin_api_server()
+        return True
+
+    def _watch(self) -> bool:
+        """All connections of the service to the API server are cut."""
+        return bool(self._kubernetes.wire.cut())
+
+    def _silence(self) -> bool:
+        """They stay open, but carry nothing any more."""
+        return bool(self._kubernetes.wire.fall_silent())
+
+    def _container(self) -> bool:
+        """SIGKILL to a container, supervisor and all."""
+        for one in self._running():
+            if self._kubernetes.kill_container(one["worker"]):
+                self._job_of(one).killed = True
+                return True
+        return False
+
+    def _eviction(self) -> bool:
+        """A pod is evicted by somebody who knows nothing of us."""
+        with suppress(httpx2.HTTPError, ValueError, KeyError):  # the API server is just away
+            pods = self._kubernetes.pods()
+            return bool(pods) and self._kubernetes.evict(*self.chance.choice(pods))
+        return False
+
+    def _kubelet(self) -> bool:
+        """SIGKILL to a kubelet: containers go on, and for a while nobody knows of them."""
+        world = self._kubernetes
+        assert isinstance(world, KubeletsWorld)
+        names = [name for name in world.nodes() if name not in (self.down[0], self.away[0])]
+        if self.away[0] or not names:
+            return False
+        name = self.chance.choice(names)
+        with suppress(ProcessLookupError):
+            world.kill_kubelet(name)
+            self.away = (name, time.monotonic() + self.chance.choice([1.0, 3.0, 15.0]))
+        return bool(self.away[0])
+
+    def _return_kubelet(self, at_once: bool) -> None:
+        name, at_s = self.away
+        if name and (at_once or time.monotonic() > at_s):
+            assert isinstance(self._kubernetes, KubeletsWorld)
+            self._kubernetes.bring_kubelet_back(name)
+            self.away = ("", 0.0)
+
     # ── afterwards ────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> str:
@@ -235,6 +312,8 @@ class Storm:
         check_log(list(service.running.log_of_all()))
         decisions, differences = service.running.differences()
         assert differences == 0
+        if isinstance(service.world, KubernetesWorld):
+            assert len(service.world.kept()) == 1, service.world.kept()
         if isinstance(service.world, SlurmWorld):
             asyncio.run(service.world.repair())
         service.until(lambda: not self._held(), "all GPUs are free")
@@ -269,7 +348,9 @@ def environment(pid: int) -> bytes:
 def test_two_hundred_jobs_among_random_blows_are_all_done_once_and_nothing_is_left(
     cluster: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = StruckService(cluster, tmp_path)
+    # A kubelet that is away for a while is not to be given up: its containers go on.
+    patience_s = KUBELET_AWAY_S if isinstance(cluster, KubeletsWorld) else DEAD_AFTER_S
+    service = StruckService(cluster, tmp_path, patience_s)
     disk = service.notes_folder / "disk"
     storm = Storm(service, int(os.environ.get("STRETTO_SEED", SEED)), disk)
     mount_small(disk, "1m")
