@@ -68,6 +68,11 @@ WITHOUT_SERIES: Mapping[str, Sequence[str]] = {
         "How long interactive jobs wait under Tiresias hangs on its bounds, which the paper does not state. "
         "Decision 0004 has seven sets",
     ),
+    "cornucopia-venus": (
+        "The largest reduction is beside ElasticFlow on the smallest cluster, where it serves by submission. "
+        "The paper does not say that its 10 % is the largest",
+        "Beside Tiresias completion times are alike. Chronus, which is told durations, is far ahead",
+    ),
     "ones-fig15-grown": (
         "Batches grow with the GPUs that owners ask for, so Tiresias has a fitting batch on every GPU. "
         "With the models' usual batches, in `ones-fig15`, ONES is far ahead of it",
