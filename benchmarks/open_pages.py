@@ -90,7 +90,8 @@ def kept_open(url: str, pages: int, only_streams: bool, told: Any) -> None:
 
 
 async def _kept_open(url: str, pages: int, only_streams: bool, told: Any) -> None:
-    got = {"stream_kb": 0.0, "texts": 0, "wrong": 0}
+    got = {"stream_kb": 0.0, "texts": 0}
+    wrong: list[str] = []  # answers that were none: status and path
     took_ms: dict[str, list[float]] = {}  # by the path that was asked for
     begun = [asyncio.Event() for _ in range(pages)]
     is_over = asyncio.Event()
@@ -110,7 +111,8 @@ async def _kept_open(url: str, pages: int, only_streams: bool, told: Any) -> Non
                 began = time.perf_counter()
                 answer = await client.get(path)
                 took_ms.setdefault(path.partition("?")[0], []).append(1e3 * (time.perf_counter() - began))
-                got["wrong"] += answer.status_code != 200
+                if answer.status_code != 200:
+                    wrong.append(f"{answer.status_code} {path}")
                 await asyncio.sleep(max(every_s, PATIENT * (time.perf_counter() - began)))
 
         asking = []
@@ -126,7 +128,14 @@ async def _kept_open(url: str, pages: int, only_streams: bool, told: Any) -> Non
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
     everything = [each for those in took_ms.values() for each in those]
-    told.send(got | {"answers": shown(everything), "by_path": {one: shown(took_ms[one]) for one in took_ms}})
+    told.send(
+        got
+        | {
+            "wrong": wrong,
+            "answers": shown(everything),
+            "by_path": {one: shown(took_ms[one]) for one in took_ms},
+        }
+    )
 
 
 def submitted(client: Client, seconds: float) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def photographed(
                 wanted = (
                     page.locator(there).first
                     if scene.name != "empty"
-                    else page.locator(".node, .empty, .foretold").first
+                    else page.locator(".node, .empty, .foretold:not(:empty)").first
                 )
                 wanted.wait_for()
                 settled(page)

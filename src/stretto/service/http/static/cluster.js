@@ -27,7 +27,7 @@ export function Cluster() {
         <ul class="nodes">${group.nodes.map((node) => html`<${Node} key=${node.name} node=${node} jobs=${allJobs} />`)}</ul>
       </section>`)}
     ${types.size > 0 && allJobs.size === 0 && html`<${Empty} command="stretto submit job.yaml">No job waits or runs.<//>`}
-    <p class="legend" aria-hidden="true"><span>A number is GPUs, a colour one job.</span>${LEGEND.map(([key, words]) => html`<span key=${key}><span class=${`key ${key}`}></span>${words}</span>`)}</p>`;
+    <p class="legend" aria-hidden="true"><span>A bar is one job, its number is GPUs. Colours repeat.</span>${LEGEND.map(([key, words]) => html`<span key=${key}><span class=${`key ${key}`}></span>${words}</span>`)}</p>`;
 }
 
 function byType(all) {
@@ -82,7 +82,7 @@ function Node({ node, jobs: all }) {
   return html`<li class=${`node${isShut ? " shut" : ""}`}>
     <span class="name" title=${node.why || node.address}>${node.name}</span>
     <span class="bar" role="group" aria-label=${`${node.name}: ${shown + hidden} of ${node.gpus} GPUs in use${note ? `, ${note}` : ""}`}>
-      ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`} aria-label=${`${job?.name ?? "job"} ${id}: ${plural(gpus, "GPU")}`}>${gpus}<span class="holder">${job?.name ?? ""}</span><//>`)}
+      ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`} aria-label=${`${job?.name ?? "job"} ${id}: ${plural(gpus, "GPU")}`}><span class="count">${gpus}</span><span class="holder">${job?.name ?? ""}</span><//>`)}
       ${hidden > 0 && html`<span class="part hidden-job" style=${{ flexGrow: hidden }} title="jobs of other users">${hidden}</span>`}
       ${node.others > 0 && html`<span class="part others" style=${{ flexGrow: node.others }} title="used outside Stretto">${node.others}</span>`}
       ${node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}
