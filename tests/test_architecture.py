@@ -77,7 +77,8 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "eventlog": {"state"},
     "emulated": {"state", "eventlog"},
     "leadership": {"state", "eventlog"},
-    "reconcile": {"state", "eventlog", "leadership"},
+    "sealed_secrets": {"eventlog"},
+    "reconcile": {"state", "eventlog", "leadership", "sealed_secrets"},
     "scheduling": {"state", "eventlog", "leadership", "reconcile"},
     "control_loop": {"reconcile", "scheduling"},
     "autoscaling": {"state", "eventlog", "leadership", "reconcile", "scheduling"},
@@ -125,7 +126,7 @@ OPTIONAL = (
     *("torch", "ray", "pyslurm", "kubernetes", "lightkube", "msgspec"),
     *("pyarrow", "matplotlib", "pandas", "IPython", "resvg_py", "sklearn", "jwt"),
 )
-FOR_SERVICE = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client", "psycopg")
+FOR_SERVICE = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client", "psycopg", "cryptography")
 FOR_TESTS = ("pytest", "hypothesis")
 
 # Where decisions are computed, from arguments alone: the same snapshot always gives the same plan.

@@ -103,6 +103,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "run": st.sampled_from(["true", "python train.py"]),
     **dict.fromkeys(("name", "queue", "model", "workdir", "setup"), NAMES),
     **dict.fromkeys(("labels", "envs"), TEXTS),
+    "secrets": st.sampled_from([["A"], [], {"B_C": "x"}, {"A": 1}]),
     "priority": COUNTS | st.sampled_from([-5, "urgent"]),
     "resources": section(
         accelerators=st.sampled_from([8, "a100:8", "8", ["a100:2", "t4:2"], {"a100": 4, "t4": 4}]),

@@ -42,6 +42,7 @@ envs:
   RATE: 1e-3
   DEBUG: on
   EMPTY:
+secrets: {HF_TOKEN: hub-token}
 resources:
   accelerators: [A100:8, V100:8]
   gpus_per_worker: 2
@@ -71,6 +72,15 @@ expected_time: 6h
 """
 
 
+def test_secrets_in_a_list_are_variables_of_the_same_names() -> None:
+    spec, warnings = read_submission("run: x\nsecrets: [HF_TOKEN, _B2]")
+    assert (dict(spec.secrets), warnings) == ({"HF_TOKEN": "HF_TOKEN", "_B2": "_B2"}, ())
+    assert JobSpec.from_json(spec.to_json()) == spec
+    older = spec.to_json()
+    del older["secrets"]
+    assert JobSpec.from_json(older).secrets == {}, "logs of older versions have no such key"
+
+
 def test_every_key_means_something() -> None:
     spec, warnings = read_submission(EVERYTHING)
     assert warnings == ()
@@ -84,6 +94,7 @@ def test_every_key_means_something() -> None:
         run="python train.py \\\n  --epochs 90\n",
         workdir="~/code",
         envs={"EPOCHS": "90", "RATE": "1e-3", "DEBUG": "on", "EMPTY": ""},
+        secrets={"HF_TOKEN": "hub-token"},
         resources=Resources((Accelerators("A100", 8), Accelerators("V100", 8)), 2, 32.0, 256.0),
         elastic=Elastic(2, 16),
         batch=Batch(BatchPolicy.ADAPTIVE, 256, 4096, 64, "square-root"),
@@ -189,6 +200,12 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ("envs: {STRETTO_URL: x}", "one that does not start with STRETTO_, which Stretto sets"),
         ("envs: [A=1]", "line 2: envs must be keys and values, got a list"),
         ("envs: {A: [1]}", "line 2: envs.A must be a text, got a list"),
+        ("secrets: [hub-token]", "secrets: a variable must be letters, digits and underscores, no digit"),
+        ("secrets: {HF_TOKEN: }", "secrets.HF_TOKEN must be the name of a secret: 1 to 64 letters"),
+        ("secrets: {HF_TOKEN: a/b}", "secrets.HF_TOKEN must be the name of a secret"),
+        ("secrets: {STRETTO_TOKEN: x}", "one that does not start with STRETTO_, which Stretto sets"),
+        ("envs: {A: x}\nsecrets: [A]", "secrets: a variable must be one that is not also in envs, got 'A'"),
+        ("secrets: 1", "line 2: secrets must be keys and values, got '1'"),
         ("labels: {a b: c}", "labels: a key must be"),
         ("resources: {accelerators: 'A100:0'}", "line 2: resources.accelerators must be "),
         ("resources: {accelerators: 'A100:0.5'}", "got 'A100:0.5'"),

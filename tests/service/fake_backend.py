@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from stretto.backends.protocol import (
     BackendUnreachable,
@@ -27,6 +28,8 @@ class FakeBackend:
     started: every start that was carried out. stubborn: workers that end only by `finish`. silent: nodes that
     do not answer.
     """
+
+    hands_secrets: ClassVar[bool] = True
 
     nodes_count: int = 2
     gpus: int = 4

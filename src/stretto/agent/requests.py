@@ -37,7 +37,7 @@ def worker_id_of(text: str) -> str:
 
 def start_of(body: Any, gpus: int) -> dict[str, Any]:
     """A start in its full form, of a request for a node with so many GPUs; raises Refused."""
-    fields = {"job", "gpus", "command", "env", "cwd", "grace_s", "account", "own"}
+    fields = {"job", "gpus", "command", "env", "cwd", "grace_s", "account", "own", "secrets"}
     if not isinstance(body, dict):
         raise Refused(400, f"a start must be a JSON object, got {type(body).__name__}")
     if unknown := sorted(set(body) - fields):
@@ -53,10 +53,10 @@ def start_of(body: Any, gpus: int) -> dict[str, Any]:
     if not (is_list or (is_plain(command) and command.strip())):
         raise Refused(400, f"command must be a line for the shell or a list of strings, got {command!r}")
     env = start["env"]
-    if not isinstance(env, dict) or not all(
-        name and "=" not in name and is_plain(name) and is_plain(value) for name, value in env.items()
-    ):
+    if not is_environment(env):
         raise Refused(400, "env must be an object of strings, without '=' in names")
+    if not is_environment(start.get("secrets", {})):
+        raise Refused(400, "secrets must be an object of strings, without '=' in names")
     if not (is_plain(start["job"]) and is_plain(start["cwd"])):
         raise Refused(400, "job and cwd must be strings")
     if "account" in start:
@@ -75,6 +75,13 @@ def check_account(account: Any, own: Any) -> None:
         raise Refused(400, "name and home of an account must be strings")
     if not isinstance(own, list) or not all(is_plain(each) and each.startswith("/") for each in own):
         raise Refused(400, f"own must be a list of absolute paths, got {own!r}")
+
+
+def is_environment(value: Any) -> bool:
+    """Whether these are variables and their values."""
+    return isinstance(value, dict) and all(
+        name and "=" not in name and is_plain(name) and is_plain(text) for name, text in value.items()
+    )
 
 
 def is_plain(value: Any) -> bool:

@@ -9,7 +9,6 @@ its own worker and no other: what the other files say as well is taken from ther
 import errno
 import json
 import os
-import secrets
 import shutil
 import signal
 import stat
@@ -20,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from stretto.agent import containment, supervisor, unix_users
@@ -89,7 +89,7 @@ def make_way(*paths: Path) -> None:
     """Put directories aside where files are to be written; raises OSError. All else can be replaced."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
-            path.rename(path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}"))
+            path.rename(path.with_name(f"{path.name}.damaged-{token_hex(4)}"))
 
 
 # ── the shapes of three files: fields without which nothing can be done with them ─────────────────
@@ -224,17 +224,23 @@ NOT_YET = ".new-"  # begins the name of a directory that is not complete; no wor
 
 
 def prepare(
-    runs: Path, worker_id: str, start: dict[str, Any], gpu_env: dict[str, str], fifo: bool = True
+    runs: Path,
+    worker_id: str,
+    start: dict[str, Any],
+    gpu_env: dict[str, str],
+    fifo: bool = True,
+    secrets: Mapping[str, str] | None = None,
 ) -> Path:
     """Make the directory of a worker that has not started, all of it or nothing; raises OSError.
 
-    fifo: whether orders come through a FIFO, and not through a file. Where a worker is to run as another user
-    the directories that it writes to become that user's; raises NotOwned where one is another user's.
+    fifo: whether orders come through a FIFO, and not through a file. secrets: for a supervisor on another
+    machine: a private file, until it has read them. Where a worker is to run as another user the directories
+    that it writes to become that user's; raises NotOwned where one is another user's.
     """
     account: dict[str, Any] = start.get("account") or {}
     for path in start.get("own", ()):
         unix_users.give(Path(path), account)
-    mark = secrets.token_hex(16)
+    mark = token_hex(16)
     setups = setups_of(runs.parent, worker_id)
     if account:
         unix_users.give(setups, account)
@@ -251,6 +257,8 @@ def prepare(
         unix_users.give_file(made / "log", account)
     identity = {"id": worker_id, "mark": mark, "asked_env": start["env"], "asked_s": time.time()}
     supervisor.write_durably(made / "start.json", {**start, **identity, "env": env})
+    if secrets:
+        supervisor.write_durably(made / supervisor.SECRETS, dict(secrets))
     supervisor.reserve(made / "running.json")
     supervisor.reserve(made / "ended.json")
     if fifo:
@@ -267,24 +275,31 @@ def prepare(
 def asked_for(started: dict[str, Any]) -> dict[str, Any]:
     """The request that a start.json came from, to compare another one with."""
     asked = {name: started[name] for name in ("job", "gpus", "command", "cwd", "grace_s")}
-    as_whom: dict[str, Any] = {name: started[name] for name in ("account", "own") if name in started}
-    return {**asked, **as_whom, "env": started["asked_env"]}
+    rest: dict[str, Any] = {name: started[name] for name in ("account", "own", "secrets") if name in started}
+    return {**asked, **rest, "env": started["asked_env"]}
 
 
-def spawn_supervisor(run: Path, environ: Mapping[str, str] | None = None, apart: bool = False) -> int:
+def spawn_supervisor(
+    run: Path,
+    environ: Mapping[str, str] | None = None,
+    apart: bool = False,
+    secrets: Mapping[str, str] | None = None,
+) -> int:
     """Start the supervisor of a prepared run, in a session of its own; its process id.
 
     environ: what the worker begins with, else our own. apart: as a child of no process; the id is then of a
-    process that ends at once. The FIFO stays open here until the supervisor has it too, so it has a reader
-    until the supervisor's end.
+    process that ends at once. secrets: variables for the worker alone, which no file has. The FIFO stays open
+    here until the supervisor has it too, so it has a reader until the supervisor's end.
     """
     environ = os.environ if environ is None else environ
+    ours = {name: value for name, value in environ.items() if not name.startswith("STRETTO_")}
+    given = {supervisor.SECRET + name: value for name, value in (secrets or {}).items()}
     control = os.open(run / "control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", SUPERVISOR_SCRIPT, str(run), *([supervisor.APART] if apart else [])],
-            {name: value for name, value in environ.items() if not name.startswith("STRETTO_")},
+            {**ours, **given},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, control, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(run / "keeper.log"), APPEND, 0o600),

@@ -42,11 +42,15 @@ FIRST_KILL_PAUSE_S, LONGEST_KILL_PAUSE_S = 0.02, 1.0  # what is killed may fork 
 
 CONTROL = 0  # standard input: the FIFO through which the agent gives orders
 ORDERS = "orders"  # or the file of the run where whoever is on another machine writes them
+SECRETS = "secrets.json"  # of the run, until the supervisor has read it
 WORK = "work"  # in the run: where the command of another user begins
 APART = "--apart"
 UNGUARDED = "killed, since what kept its GPUs for it has ended"
 KILLED = {"status": 137, "signal": 9}
 KNOWN_TWICE = ("job", "gpus", "mark", "guards", "group", "devices")  # in running.json as in start.json
+# Before the name of each variable that is for the worker alone: to the supervisor, which may run as another
+# user, none of them means anything.
+SECRET = "STRETTO_SECRET_"
 RUN_MARK = "STRETTO_RUN"  # in the environment of every process of a run, by which its leftovers are found
 
 
@@ -164,6 +168,7 @@ class Supervisor:
     def __init__(self, run: Path) -> None:
         self.run = run
         self.start: dict[str, Any] = json.loads((run / "start.json").read_bytes())
+        self.secrets = secrets_of(run)
         self.pid = 0
         self.notes: dict[str, Any] = {}  # what running.json says
         self.exit: dict[str, Any] | None = None  # how the command ended, while others of it may go on
@@ -224,7 +229,7 @@ class Supervisor:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(go)
-            become_worker(self.run, self.start, libc, own_pid, go_ahead, failed)
+            become_worker(self.run, self.start, self.secrets, libc, own_pid, go_ahead, failed)
         os.close(go_ahead)
         os.close(failed)
         with suppress(ProcessLookupError, PermissionError):
@@ -372,8 +377,28 @@ def milliseconds(wait_s: float) -> int:
     return int(min(wait_s, 3600.0) * 1000) + 1
 
 
+def secrets_of(run: Path) -> dict[str, str]:
+    """Variables for the worker alone: of our environment, from which they go, or of a file, which goes.
+
+    The file is for a supervisor that a cluster starts on another machine.
+    """
+    names = [name for name in os.environ if name.startswith(SECRET)]
+    secrets = {name[len(SECRET) :]: os.environ.pop(name) for name in names}
+    file = run / SECRETS
+    with suppress(FileNotFoundError):
+        secrets.update(json.loads(file.read_bytes()))
+        file.unlink()
+    return secrets
+
+
 def become_worker(
-    run: Path, start: dict[str, Any], libc: ctypes.CDLL, parent: int, go_ahead: int, failed: int
+    run: Path,
+    start: dict[str, Any],
+    secrets: dict[str, str],
+    libc: ctypes.CDLL,
+    parent: int,
+    go_ahead: int,
+    failed: int,
 ) -> NoReturn:
     """In the child: turn into the command as soon as the supervisor allows it."""
     try:
@@ -408,7 +433,7 @@ def become_worker(
         shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
         command = [shell, "-c", command]
     try:
-        os.execvpe(command[0], command, {**inherited, **surroundings_of(account), **start["env"]})
+        os.execvpe(command[0], command, {**inherited, **surroundings_of(account), **secrets, **start["env"]})
     except BaseException as surprise:
         why = getattr(surprise, "strerror", None) or repr(surprise)
         os.write(failed, f"cannot run {command[0]!r}: {why}".encode()[:1000])

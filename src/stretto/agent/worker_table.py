@@ -97,8 +97,12 @@ class WorkerTable:
     ) -> dict[str, Any]:
         """Start a worker, or show it if that was done before; raises Refused.
 
-        env: what shows it its GPUs, where the node does not know. guards: see `supervisor`.
+        env: what shows it its GPUs, where the node does not know. guards: see `supervisor`. Of secrets the
+        names are written down; the values go from here to its supervisor, and stay with that.
         """
+        secrets: dict[str, str] = start.get("secrets", {})
+        if secrets:
+            start = {**start, "secrets": sorted(secrets)}
         with self.lock:
             if worker := self.known.get(worker_id):
                 if not worker.start_damage and run_directory.asked_for(worker.started) != start:
@@ -130,7 +134,7 @@ class WorkerTable:
             worker = self.known[worker_id] = worker_in(run)
             worker.locks = locks  # inherited by the supervisor, and kept here for what may outlive it
             try:
-                pid = run_directory.spawn_supervisor(run, self.environ, self.apart)
+                pid = run_directory.spawn_supervisor(run, self.environ, self.apart, secrets)
                 if not self.apart and (process := supervisor.process_at(pid)):
                     self.supervisors[pid] = process.ticks
                 hold_to_ourselves(locks)

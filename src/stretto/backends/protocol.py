@@ -78,9 +78,14 @@ class WorkerStart:
     account: Account | None = None  # the Unix user that it runs as; None: whoever runs the backend
     master: str = ""  # the worker whose address is in MASTER_ADDR, where a backend knows it by another one
     own: tuple[str, ...] = ()  # directories that are made for that user where they are missing
+    # Variables that only the worker may see: on no command line, in no file that stays, in no log.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def request(self) -> dict[str, Any]:
-        """What the process that runs it is asked for, as JSON values, but for the id."""
+        """What the process that runs it is asked for, as JSON values, but for the id.
+
+        Of secrets it has the names only: requests are kept, compared and shown.
+        """
         return {
             "job": self.job,
             "gpus": list(self.gpus),
@@ -89,7 +94,12 @@ class WorkerStart:
             "cwd": self.cwd,
             "grace_s": self.grace_s,
             **({"account": asdict(self.account), "own": list(self.own)} if self.account else {}),
+            **({"secrets": sorted(self.secrets)} if self.secrets else {}),
         }
+
+    def request_with_secrets(self) -> dict[str, Any]:
+        """The request with the values of its secrets, for the process that hands them to the worker."""
+        return {**self.request(), **({"secrets": dict(self.secrets)} if self.secrets else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +182,16 @@ class Fences(Protocol):
     """
 
     epoch: int  # of the service that leads; 0: none does
+
+
+@runtime_checkable
+class HandsSecrets(Protocol):
+    """A backend that hands `WorkerStart.secrets` to the worker and to nothing else.
+
+    With another one, jobs that name secrets are refused when they are submitted.
+    """
+
+    hands_secrets: bool  # True
 
 
 @runtime_checkable

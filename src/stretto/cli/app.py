@@ -29,6 +29,7 @@ from stretto.cli import (
     priority_classes,
     reproduce,
     reserve,
+    secrets,
     serve,
     service,
     shares,
@@ -102,6 +103,7 @@ app.command()(usage.usage)
 app.add_typer(usage.prices, name="gpu-prices")
 app.add_typer(budgets.app, name="budgets")
 app.add_typer(shares.app, name="shares")
+app.add_typer(secrets.app, name="secret")
 app.command()(cluster.webhook_secrets)
 app.command()(forecast.whatif)
 app.add_typer(cluster.token, name="token")

@@ -54,6 +54,13 @@ def queues(incomplete: str) -> list[str]:
     ]
 
 
+def secrets(incomplete: str) -> list[str]:
+    """Names of secrets that begin so."""
+    return [
+        name for name, _ in _asked(lambda client: [(one["name"], "") for one in client.secrets()], incomplete)
+    ]
+
+
 def _asked(words: Callable[["Client"], Iterable[Word]], incomplete: str) -> list[Word]:
     from stretto.client import Client
     from stretto.model.errors import StrettoError

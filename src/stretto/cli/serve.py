@@ -283,6 +283,15 @@ class Startup:
             metavar="FILE",
         ),
     ] = None
+    secret_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with the key that secrets are sealed with; else that of --key-file; else "
+            "`secret-key` in the state directory.",
+            metavar="FILE",
+            envvar="STRETTO_SECRET_KEY",
+        ),
+    ] = None
     oidc: Annotated[
         Path | None,
         typer.Option(
@@ -489,6 +498,7 @@ def serve(
         begin_anew=startup.begin_anew,
         standby=startup.standby,
         key_file=startup.key_file,
+        secret_key=startup.secret_key,
         tls=encryption.files(),
         ca_file=encryption.ca_file,
         oidc=startup.oidc_settings(),

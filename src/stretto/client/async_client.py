@@ -274,6 +274,19 @@ class AsyncClient:
         """No new job is of this class."""
         await self.ask("DELETE", f"/api/v1/priority-classes/{as_part(name)}")
 
+    async def secrets(self) -> list[dict[str, Any]]:
+        """One's own secrets without their values; for administrators those of all users."""
+        return await self._listed("/api/v1/secrets", "secrets")
+
+    async def set_secret(self, name: str, value: str) -> dict[str, Any]:
+        """A secret of one's own is this from now on; the answer does not have the value."""
+        return await self.ask("PUT", f"/api/v1/secrets/{as_part(name)}", json={"value": value})
+
+    async def delete_secret(self, name: str, user: str = "") -> None:
+        """Delete a secret. user: whose; "": one's own. Those of others are for administrators."""
+        asked = {"user": user} if user else {}
+        await self.ask("DELETE", f"/api/v1/secrets/{as_part(name)}", params=asked)
+
     async def shares(self) -> dict[str, Any]:
         """Queues and users as a tree: what they are entitled to, hold and have had."""
         return await self.ask("GET", "/api/v1/shares")

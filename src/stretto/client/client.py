@@ -271,6 +271,19 @@ class Client:
         """No new job is of this class."""
         self.ask("DELETE", f"/api/v1/priority-classes/{as_part(name)}")
 
+    def secrets(self) -> list[dict[str, Any]]:
+        """One's own secrets without their values; for administrators those of all users."""
+        return self._listed("/api/v1/secrets", "secrets")
+
+    def set_secret(self, name: str, value: str) -> dict[str, Any]:
+        """A secret of one's own is this from now on; the answer does not have the value."""
+        return self.ask("PUT", f"/api/v1/secrets/{as_part(name)}", json={"value": value})
+
+    def delete_secret(self, name: str, user: str = "") -> None:
+        """Delete a secret. user: whose; "": one's own. Those of others are for administrators."""
+        asked = {"user": user} if user else {}
+        self.ask("DELETE", f"/api/v1/secrets/{as_part(name)}", params=asked)
+
     def shares(self) -> dict[str, Any]:
         """Queues and users as a tree: what they are entitled to, hold and have had."""
         return self.ask("GET", "/api/v1/shares")

@@ -17,6 +17,8 @@ NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 LABEL = re.compile(r"[A-Za-z0-9._/-]{1,128}")  # keys as on Kubernetes: a prefix may stand before the name
 ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")  # as of variables and of files
+LONGEST_SECRET_BYTES = 64 << 10
 RESERVED = "STRETTO_"  # environment variables that workers get from us
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -50,6 +52,13 @@ def check_name(key: str, value: str) -> None:
     """A name: of jobs, queues and whatever becomes part of a path or an address."""
     if not NAME.fullmatch(value) or value in {".", ".."}:
         raise wrong(key, "a name of 1 to 63 letters, digits, dots, dashes and underscores", value)
+
+
+def check_secret_name(key: str, value: str) -> None:
+    """Raise InputError unless this may name a secret."""
+    if not SECRET_NAME.fullmatch(value):
+        expected = "the name of a secret: 1 to 64 letters, digits, dots, dashes and underscores"
+        raise wrong(key, expected, value)
 
 
 def check_text(key: str, value: str, longest: int = LONGEST_TEXT) -> None:

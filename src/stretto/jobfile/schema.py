@@ -193,6 +193,10 @@ JOB_FILE: Mapping[str, Key] = {
     "setup": Key(TEXT, "A shell command, run once on each node before the workers of an attempt."),
     "workdir": Key(TEXT, "Where `run` starts."),
     "envs": Key(TEXTS, "Environment variables of the workers."),
+    "secrets": Key(
+        either(TEXTS, list_of(TEXT)),
+        "Secrets of yours that workers get as variables: names, or VARIABLE: NAME.",
+    ),
     "resources": Key(section(RESOURCES), "What the job asks for first."),
     "elastic": Key(section(ELASTIC), "The sizes that it may have; without it exactly what it asks for."),
     "batch": Key(section(BATCH), "Samples that are trained on in one step."),

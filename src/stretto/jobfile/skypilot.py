@@ -15,7 +15,6 @@ TOP_SIGNS = {
     *(
         "num_nodes",
         "file_mounts",
-        "secrets",
         "service",
         "config",
         "event_callback",

@@ -35,6 +35,7 @@ from stretto.jobfile.parts import (
     check_name,
     check_path,
     check_seconds,
+    check_secret_name,
     check_text,
     plain,
     shown,
@@ -162,6 +163,7 @@ def _plain(hint: Any, value: Any, name: str) -> Any:
 Value = TypeVar("Value")
 MOST_LABELS = 64
 MOST_VARIABLES = 1024
+MOST_SECRETS = 32  # of one job; chosen
 OF_SLURM = ("partition", "account", "qos", "constraint", "reservation")  # as sbatch calls them
 
 
@@ -193,6 +195,7 @@ class JobSpec:
     setup: str = ""  # for a shell, before `run`, once on each node of an attempt
     workdir: str = ""  # "" = as the service says; else absolute, or below where it says
     envs: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)  # by variable, the name of a secret of its owner
     resources: Resources = field(default_factory=Resources)
     elastic: Elastic | None = None  # None: exactly as many GPUs as asked for
     batch: Batch = field(default_factory=Batch)
@@ -293,12 +296,26 @@ class JobSpec:
                     "envs: a name", f"one that does not start with {RESERVED}, which Stretto sets", key
                 )
             check_text(f"envs.{key}", value)
-
+        self._check_secrets()
         check_kubernetes(self.kubernetes)
         for key, value in self.slurm.items():
             if key not in OF_SLURM:
                 raise wrong("slurm: a key", f"one of {', '.join(OF_SLURM)}", key)
             check_line(f"slurm.{key}", value)
+
+    def _check_secrets(self) -> None:
+        if len(self.secrets) > MOST_SECRETS:
+            raise wrong("secrets", f"at most {MOST_SECRETS} secrets", len(self.secrets))
+        for key, name in self.secrets.items():
+            if not ENVIRONMENT.fullmatch(key):
+                expected = "letters, digits and underscores, no digit first; else say VARIABLE: NAME"
+                raise wrong("secrets: a variable", expected, key)
+            if key.startswith(RESERVED):
+                expected = f"one that does not start with {RESERVED}, which Stretto sets"
+                raise wrong("secrets: a variable", expected, key)
+            if key in self.envs:
+                raise wrong("secrets: a variable", "one that is not also in envs", key)
+            check_secret_name(f"secrets.{key}", name)
 
     def _check_sizes(self) -> None:
         asks = {alternative.gpus for alternative in self.resources.accelerators}

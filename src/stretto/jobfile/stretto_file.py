@@ -41,6 +41,7 @@ KEYS = (
         "setup",
         "workdir",
         "envs",
+        "secrets",
         "resources",
         "elastic",
     ),
@@ -112,6 +113,7 @@ def spec_of(entry: Entry, default_name: str) -> JobSpec:
             setup=entry.text("setup"),
             workdir=entry.text("workdir"),
             envs=entry.texts("envs"),
+            secrets=_secrets(entry),
             resources=resources_of(entry),
             elastic=elastic,
             batch=_batch(entry),
@@ -234,6 +236,14 @@ def _batch(entry: Entry) -> Batch:
             lr_scaling=_lr_scaling(inner),
         ),
     )
+
+
+def _secrets(entry: Entry) -> dict[str, str]:
+    """Names of secrets by variable; in a list each secret is a variable of its own name."""
+    if not isinstance(entry.tree("secrets"), list):
+        return entry.texts("secrets")
+    names = entry.reads("secrets", str, "a list of names of secrets")
+    return dict(zip(names, names, strict=True))
 
 
 def _lr_scaling(inner: Entry) -> str:

@@ -51,6 +51,7 @@ class Config:
     begin_anew: bool = False  # without what of the log is lost
     standby: bool = False  # wait for the lead as long as another service has it
     key_file: Path | None = None  # the key that workers' tokens are made of; None: the state directory's
+    secret_key: Path | None = None  # the key that secrets are sealed with; None: one in the state directory
     tls: TlsFiles | None = None  # the certificate that the service shows; None: plain HTTP
     oidc: OidcSettings | None = None  # an identity provider that vouches for users; None: tokens alone
     ca_file: Path | None = None  # authorities by which workers know the service; None: those of their system

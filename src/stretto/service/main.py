@@ -49,6 +49,7 @@ from stretto.service.recovery import Recovery
 from stretto.service.scheduling.batch_by_speed import divided_by_speed
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.sealed_secrets import SECRET_KEY, SealedSecrets, SecretKey
 from stretto.service.service import Service
 from stretto.service.signals import StopSignals
 from stretto.service.standby import Promotion, stand_by
@@ -124,6 +125,8 @@ def _prepare(config: Config) -> Prepared:
     accounts = read_accounts(config.run_as)
     certificates = Certificates(config.tls) if config.tls is not None else None
     authorities = certificates_in(config.ca_file) if config.ca_file is not None else ""
+    if config.secret_key is not None:
+        secret_key_of(config).check()
     _make_usable(config)
     _raise_limits()
     listening = _listen(config.host, config.port)
@@ -207,6 +210,7 @@ async def _serve_as_leader(
     shared = (config.shared or config.state).absolute()
     context = WorkerContext(
         *(prepared.url, key, shared / CHECKPOINTS, shared / WORKDIRS, prepared.accounts),
+        secrets=await _secrets(config, store),
         authorities=prepared.authorities,
     )
     backend = await _open_backend(config, prepared.world, scheduler, log_writer, key)
@@ -527,6 +531,21 @@ def _key(config: Config) -> bytes:
             "which workers that run now are not let in any more"
         )
     return key
+
+
+def secret_key_of(config: Config) -> SecretKey:
+    """The file that secrets are sealed with. Services that share --key-file share that, too."""
+    named = config.secret_key or config.key_file
+    return SecretKey(named or config.state / SECRET_KEY, is_named=named is not None)
+
+
+async def _secrets(config: Config, store: Store) -> SealedSecrets:
+    """What users keep for their jobs; says it where this service cannot open some of it."""
+    secrets = SealedSecrets(store.secrets, secret_key_of(config))
+    if line := await asyncio.to_thread(secrets.unreadable):
+        logger.warning("%s", line)
+        print(line, file=sys.stderr, flush=True)
+    return secrets
 
 
 def _listen(host: str, port: int) -> Listener:

@@ -9,7 +9,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from stretto.backends.protocol import Backend, Validates
+from stretto.backends.protocol import Backend, HandsSecrets, Validates
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
 from stretto.model import InputError, JobOutlook, PromisesDeadlines, Snapshot, Trigger
@@ -244,6 +244,7 @@ class Service:
             await self.backend.check(spec)  # first: from the look at the key on, no other may come between
         if not (key and mark in self.state.by_key):
             await self.targets.check([webhook.url for webhook in spec.notify])
+            await self.check_secrets(spec, user)
         left, before, past = -1, None, {}
         while left != self.state.past.jobs:  # no job must have left while the table was looked at
             left = self.state.past.jobs
@@ -272,6 +273,14 @@ class Service:
             writing.add_done_callback(lambda _: self._submitting.pop(mark, None))
         await asyncio.shield(writing)
         return Accepted(self.state.relations.jobs_of(name))
+
+    async def check_secrets(self, spec: JobSpec, user: str) -> None:
+        """Raise InputError where a job names a secret that its workers could not have."""
+        if not spec.secrets:
+            return
+        if self.context.secrets is None or not isinstance(self.backend, HandsSecrets):
+            raise InputError("secrets: expected none: what runs workers here does not hand them any")
+        await asyncio.to_thread(self.context.secrets.check, user, spec.secrets)
 
     async def _again(self, before: JobRecord, spec: JobSpec) -> "Accepted":
         """The jobs that were submitted with the same key, if they were the same. Raises InputError."""

@@ -126,6 +126,26 @@ async def test_a_token_is_in_a_secret_that_goes_with_the_last_pod_of_its_job(tmp
         assert server.objects["secrets"] == {} == server.objects["pods"]
 
 
+async def test_workers_that_start_after_a_secret_was_set_anew_have_the_new_value(tmp_path: Path) -> None:
+    def worker(index: int, value: str) -> WorkerStart:
+        gpus = (0, 1)[index : index + 1]  # of the node, which has two
+        return replace(WORKER, id=f"7.1.{index}", gpus=gpus, secrets={"HF_TOKEN": value})
+
+    async with backend_in_memory(tmp_path) as (server, backend):
+        for index, value in enumerate(("hf_first", "hf_second")):
+            await backend.start(worker(index, value))
+            (secret,) = server.objects["secrets"].values()
+            assert secret["stringData"]["HF_TOKEN"] == value
+        later = await open_kubernetes(backend.options, "s1", tmp_path / "state")
+        try:
+            await later.start(worker(2, "hf_third"))  # of the Secret that is there it knows nothing
+        finally:
+            await later.close()
+        (secret,) = server.objects["secrets"].values()
+        assert secret["stringData"]["HF_TOKEN"] == "hf_third"
+        assert "hf_" not in json.dumps([*server.objects["pods"].values()])
+
+
 async def test_a_secret_goes_with_the_last_pod_though_its_deletion_fails_and_the_service_is_killed(
     tmp_path: Path,
 ) -> None:

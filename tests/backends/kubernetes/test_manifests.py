@@ -66,6 +66,18 @@ def test_the_token_is_in_a_secret_and_nowhere_in_the_pod() -> None:
     assert reference == {"name": secret["metadata"]["name"], "key": "STRETTO_TOKEN"}
 
 
+def test_secrets_of_a_job_are_in_its_secret_and_nowhere_in_the_pod() -> None:
+    worker = replace(WORKER, secrets={"HF_TOKEN": "hf_value"})
+    assert "hf_value" not in json.dumps(pod(worker))
+    secret = manifests.token_secret("team", "s1", worker)
+    assert secret["stringData"] == {"STRETTO_TOKEN": "7.secret", "HF_TOKEN": "hf_value"}
+    reference = variables(worker)["HF_TOKEN"]["valueFrom"]["secretKeyRef"]
+    assert reference == {"name": secret["metadata"]["name"], "key": "HF_TOKEN"}
+    newer = replace(WORKER, secrets={"HF_TOKEN": "newer"})
+    assert manifests.request_digest(worker) == manifests.request_digest(newer)
+    assert manifests.request_digest(worker) != manifests.request_digest(WORKER)
+
+
 def test_values_of_variables_are_taken_as_they_are() -> None:
     assert variables()["A"]["value"] == "costs $$(B) and $5"
     start = json.loads(variables()[pod_supervisor.START]["value"])

@@ -69,6 +69,11 @@ class KubernetesWorld:
     wire: Proxy = field(default_factory=Proxy)
     blows: Mapping[str, int] = field(default_factory=lambda: BLOWS)
 
+    @property
+    def secret_store(self) -> Path:
+        """Where the cluster itself keeps the Secrets of jobs."""
+        return self.plane.folder / "etcd"
+
     def begin_plane(self, users: Sequence[str] = ()) -> None:
         """Start the control plane, and the way to it that a service takes."""
         self.plane.start(users)

@@ -105,6 +105,7 @@ def test_an_older_schema_is_read_as_it_is_and_brought_up_to_date_by_whoever_writ
         connection.execute(text("DROP TABLE stretto_ended_jobs"))
         connection.execute(text("DROP TABLE stretto_gaps"))
         connection.execute(text("DROP TABLE stretto_usage"))
+        connection.execute(text("DROP TABLE stretto_secrets"))
         connection.execute(text("ALTER TABLE stretto_log DROP COLUMN chain"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
     with open_store(source, upgrade=False) as reader:

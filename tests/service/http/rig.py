@@ -26,6 +26,7 @@ from stretto.service.reconcile.controller import Reconciler
 from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.sealed_secrets import SECRET_KEY, SealedSecrets, SecretKey
 from stretto.service.service import Service
 from stretto.service.state.events import Began, Configured, TokenMade
 from stretto.service.state.state import State
@@ -109,7 +110,9 @@ async def a_rig(
     path.mkdir(exist_ok=True)
     with open_store(path / "log.db") as store:
         log_writer = LogWriter(store, State(), clock)
-        context = WorkerContext("http://127.0.0.1", b"k" * 32, path / "checkpoints", path / "workdirs")
+        secrets = SealedSecrets(store.secrets, SecretKey(path / SECRET_KEY))
+        folders = path / "checkpoints", path / "workdirs"
+        context = WorkerContext("http://127.0.0.1", b"k" * 32, *folders, secrets=secrets)
         configured = Configured(policy, webhooks="kept")
         scheduling = SchedulingLoop(log_writer, scheduler_of(configured), clock)
         reconciler = Reconciler(log_writer, backend, clock, context)

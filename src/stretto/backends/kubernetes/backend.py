@@ -66,6 +66,8 @@ Answer = TypeVar("Answer")
 class KubernetesBackend:
     """One service's pods on one cluster."""
 
+    hands_secrets = True
+
     def __init__(
         self,
         api: Api,
@@ -255,9 +257,7 @@ class KubernetesBackend:
         if gated_pods.references_in(spec.kubernetes):
             gated_pods.check(spec, self.options.gate)
         elif not (spec.kubernetes.get("image") or self.options.image):
-            raise InputError(
-                "kubernetes.image: expected the image that the job runs in, or --image for all of them"
-            )
+            raise InputError("kubernetes.image: expected the image that the job runs in, or --image for all")
         nodes = [node for node in await self.nodes() if node.gpus and (node.comes or not node.dead)]
         of_worker = spec.resources.gpus_per_worker
         if nodes and all(node.gpus < of_worker for node in nodes):

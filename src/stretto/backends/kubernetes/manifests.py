@@ -55,7 +55,7 @@ def pod_name(service: str, worker_id: str) -> str:
 
 
 def secret_name(service: str, job: str) -> str:
-    """Of the secret with a job's token."""
+    """Of the Secret with a job's token, and with the secrets that it names."""
     return safe_name(f"stretto-{job}", digest_of([service, job])[:8])
 
 
@@ -109,7 +109,7 @@ def address_of(service: str, worker_id: str, namespace: str) -> str:
 
 
 def token_secret(namespace: str, service: str, worker: WorkerStart) -> dict[str, Any]:
-    """The Secret with what opens the channel of a job's workers."""
+    """The Secret with what opens the channel of a job's workers, and with the secrets that the job names."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -119,7 +119,7 @@ def token_secret(namespace: str, service: str, worker: WorkerStart) -> dict[str,
             "labels": labels_of(service, worker.job),
         },
         "type": "Opaque",
-        "stringData": {TOKEN: worker.env.get(TOKEN, "")},
+        "stringData": {**worker.secrets, TOKEN: worker.env.get(TOKEN, "")},
     }
 
 
@@ -293,23 +293,24 @@ def request_digest(worker: WorkerStart) -> str:
 
 
 def _environment(worker: WorkerStart, service: str, namespace: str) -> list[dict[str, Any]]:
-    """What the worker finds in its environment; its token comes out of a Secret.
+    """What the worker finds in its environment; its token and secrets come out of a Secret.
 
     namespace: in which pods have addresses of their own; "" where they have those of their nodes.
     """
     start = {**worker.request(), "env": {}, "grace_s": pod_supervisor.KUBELET_KILLS_S}
-    start.pop("account", None)
-    start.pop("own", None)
+    for name in ("account", "own", "secrets"):
+        start.pop(name, None)
     ours = {"STRETTO_WORKER_ID": worker.id, "STRETTO_SETUP_DIR": RUN}
     if namespace and worker.master and "MASTER_ADDR" in worker.env:
         ours["MASTER_ADDR"] = address_of(service, worker.master, namespace)
     plain = {name: value for name, value in {**worker.env, **ours}.items() if name != TOKEN}
+    sealed = [name for name in sorted(worker.secrets) if name not in plain]
     variables: list[dict[str, Any]] = [
         {"name": name, "value": _literal(value)} for name, value in sorted(plain.items())
     ]
-    if TOKEN in worker.env:
-        reference = {"name": secret_name(service, worker.job), "key": TOKEN}
-        variables.append({"name": TOKEN, "valueFrom": {"secretKeyRef": reference}})
+    for name in [*sealed, TOKEN] if TOKEN in worker.env else sealed:
+        reference = {"name": secret_name(service, worker.job), "key": name}
+        variables.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
     return [
         *variables,
         {"name": "STRETTO_POD_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},

@@ -38,6 +38,8 @@ ANSWER_S = 10.0  # beyond the time that a log may be waited for; chosen
 class LocalBackend:
     """A `Backend` over agents."""
 
+    hands_secrets = True
+
     def __init__(self, agents: Sequence[OwnAgent | RemoteAgent], down_after_s: float = DOWN_AFTER_S) -> None:
         names = [agent.node for agent in agents]
         if not names or len(set(names)) != len(names):
@@ -140,7 +142,7 @@ class LocalBackend:
             raise StartRefused(
                 f"worker {worker.id}: no node {worker.node}, expected one of {list(self.agents)}"
             )
-        answer = await agent.ask("PUT", path_of(worker.id), worker.request())
+        answer = await agent.ask("PUT", path_of(worker.id), worker.request_with_secrets())
         if answer.status_code == HTTPStatus.GONE:
             raise IdUsed(why_of(answer))
         if answer.status_code != 200:

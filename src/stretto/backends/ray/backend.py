@@ -372,7 +372,7 @@ class RayBackend:
             START_S,
             worker_id=worker.id,
             node=worker.node,
-            request=worker.request(),
+            request=worker.request_with_secrets(),
             cpus=worker.cpus,
             memory_gb=worker.memory_gb,
             epoch=self.epoch,

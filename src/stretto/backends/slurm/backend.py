@@ -48,6 +48,8 @@ BOUND_LOGS_S = 2.0  # between looks at how much was written; chosen: a shared di
 class SlurmBackend:
     """One service's worker jobs on one cluster, kept in directories that all nodes see."""
 
+    hands_secrets = True
+
     def __init__(self, options: SlurmOptions, service: str, shared: Path) -> None:
         self.options, self.service = options, service
         self.folder = shared / "slurm" / service

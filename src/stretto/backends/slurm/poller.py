@@ -229,6 +229,7 @@ class Poller:
     async def _settle(self, one: WorkerJob, ending: dict[str, object]) -> None:
         """Nothing runs any more: write down how it ended, for services to come."""
         with suppress(OSError):  # then the next service finds out the same
+            await asyncio.to_thread((one.run / supervisor.SECRETS).unlink, missing_ok=True)
             path = one.run / "ended.json"
             await asyncio.to_thread(supervisor.write_durably, path, {**ending, "settled": True})
         one.state = ended_state(one, ending)

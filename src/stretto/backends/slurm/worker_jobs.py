@@ -3,6 +3,7 @@
 One worker is one job, and has a directory that all nodes see:
 
 runs/WORKER/start.json    what was asked for, with its secrets; readable by the owner only
+            secrets.json  values of the job's secrets, which the supervisor takes away as it begins
             orders        what the supervisor is to do, a JSON object a line; a signal has it look
             taken/        made by the first of two: the job as it begins, or the service as it withdraws it;
                           so nothing is run twice however often it was submitted, nor after its withdrawal
@@ -155,7 +156,7 @@ def prepare(
     inherits = surroundings(os.environ, pass_env)
     around = {name: value for name, value in inherits.items() if name not in worker.env}
     start = {**request_of(worker), "cpus": resources.cpus, "memory_mb": resources.memory_mb}
-    return run_directory.prepare(folder, worker.id, start, around, fifo=False)
+    return run_directory.prepare(folder, worker.id, start, around, fifo=False, secrets=worker.secrets)
 
 
 def request_of(worker: WorkerStart) -> dict[str, Any]:
@@ -188,6 +189,7 @@ def note_job(run: Path, job_id: int) -> None:
 
 def withdraw(run: Path, why: str) -> None:
     """Write down that a worker job which we took ourselves has ended; raises OSError."""
+    (run / supervisor.SECRETS).unlink(missing_ok=True)
     now_s = time.time()
     ending = {**WITHDRAWN, "why": why, "started_s": None, "ended_s": now_s, "lasted_s": 0.0, "settled": True}
     supervisor.write_durably(run / "ended.json", ending)

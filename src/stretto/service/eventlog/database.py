@@ -145,6 +145,15 @@ USAGE = Table(
     Column("gpu_us", BigInteger, nullable=False),
 )
 
+SECRETS = Table(
+    "stretto_secrets",  # values that users keep for their jobs; nothing in the log depends on them
+    METADATA,
+    Column("owner", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),  # by a key that is not in the database
+    Column("set_unix_s", Double, nullable=False),
+)
+
 VERSION_TABLE = "stretto_schema"  # of its own, so that another program's migrations may share the database
 
 

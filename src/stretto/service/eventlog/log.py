@@ -45,6 +45,7 @@ from stretto.service.eventlog.database import (
 )
 from stretto.service.eventlog.ended_jobs import EndedJob, EndedJobs, written
 from stretto.service.eventlog.leader_lock import Lead, lead_by_connection, lead_by_file
+from stretto.service.eventlog.secret_table import SecretTable
 
 UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 LONGEST_KIND, LONGEST_SUBJECT = 64, 255
@@ -143,6 +144,11 @@ class Store:
     def ended(self) -> EndedJobs:
         """The jobs that have left the state."""
         return EndedJobs(self.engine, self.patience_s)
+
+    @property
+    def secrets(self) -> SecretTable:
+        """What users keep for their jobs, sealed."""
+        return SecretTable(self.engine, self.patience_s)
 
     def append(
         self, events: Sequence[Unrecorded], after: int, ended: Sequence[EndedJob] = ()

@@ -33,6 +33,7 @@ from stretto.service.http.routes import (
     priority_classes,
     queues,
     reservations,
+    secrets,
     shares,
     timeline,
     tokens,
@@ -61,6 +62,7 @@ PARTS = (
         queues,
         decisions,
         reservations,
+        secrets,
     ),
     *(
         priority_classes,

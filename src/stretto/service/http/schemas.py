@@ -1,10 +1,11 @@
 """What bodies of requests and answers look like: the OpenAPI document is made of these."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stretto.jobfile.parts import LONGEST_SECRET_BYTES
 from stretto.service.scheduling.job_serving import JobServing
 from stretto.service.scheduling.job_speeds import JobSpeeds
 from stretto.service.state.status import JobStatus
@@ -12,6 +13,8 @@ from stretto.service.state.status import JobStatus
 LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
 LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly
 MOST_GPUS = 1 << 20
+
+WRITE_ONLY: dict[str, Any] = {"writeOnly": True, "format": "password"}
 
 Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 USER_NAME = r"^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
@@ -72,6 +75,12 @@ class Bounds(Asking):
     users: Annotated[list[UserName], Field(max_length=1000)] | None = None  # who may use it; null: everybody
     shares: ShareCount = 1.0  # beside those of its siblings
     parent: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,63}$")] = ""  # the queue that it is a part of
+
+
+class SecretAsked(Asking):
+    """What a secret is from now on. No answer, list or log has it."""
+
+    value: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET_BYTES, json_schema_extra=WRITE_ONLY)]
 
 
 class PriorityClassAsked(Asking):
@@ -141,6 +150,21 @@ class PriorityClasses(BaseModel):
     """Every class, the highest first."""
 
     priority_classes: list[PriorityClass]
+
+
+class Secret(Shown):
+    """A secret without its value."""
+
+    name: str
+    user: str  # whose it is
+    set_unix_s: float
+    jobs: list[str]  # that have not ended and name it
+
+
+class SecretList(Shown):
+    """Secrets by owner and name."""
+
+    secrets: list[Secret]
 
 
 class ProblemShown(BaseModel):

@@ -3,11 +3,12 @@
 How a job's script reaches its shell: by a file, since every user sees what a process is started with.
 """
 
+import asyncio
 import hashlib
 import hmac
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
@@ -17,6 +18,7 @@ from stretto.jobfile import JobSpec
 from stretto.jobfile.parts import LR_SCALINGS
 from stretto.jobfile.slurm_script import shell_of
 from stretto.model import InputError
+from stretto.service.sealed_secrets import SealedSecrets
 from stretto.service.state.records import JobRecord, Worker
 from stretto.service.state.state import State
 
@@ -164,6 +166,7 @@ class WorkerContext:
     checkpoints: Path
     workdirs: Path
     accounts: Accounts | None = None  # as whom jobs run; None: as the service's user
+    secrets: SealedSecrets | None = None  # of users, for the workers of jobs that name them; None: no such
     authorities: str = ""  # certificates that they verify the service by; "": those of their system
 
     def token(self, job: str) -> str:
@@ -222,6 +225,18 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         master=_peers_of(record, worker)[0].id,
         own=() if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1]),
     )
+
+
+async def with_secrets(start: WorkerStart, record: JobRecord, context: WorkerContext) -> WorkerStart:
+    """The worker with the values of the secrets that its job names, read just now.
+
+    Raises StartRefused where one is gone, and NotNow where the service has not the key that opens them.
+    """
+    asked = record.spec.secrets
+    if not asked or context.secrets is None:
+        return start
+    values = await asyncio.to_thread(context.secrets.opened, record.user, asked)
+    return replace(start, secrets=values)
 
 
 def _peers_of(record: JobRecord, worker: Worker) -> list[Worker]:

@@ -2,11 +2,16 @@
 
 import asyncio
 import signal
+import sys
+from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
-from stretto.backends.protocol import IdUsed, NoSuchWorker, StartRefused
+from stretto.backends.protocol import HandsSecrets, IdUsed, NoSuchWorker, StartRefused
 from stretto.testing.backends.stage import Stage
 
 
@@ -97,6 +102,32 @@ class Lives:
         assert ended.status == 127
         assert "no-such-program-anywhere" in ended.why
 
+    async def test_a_secret_reaches_the_worker_and_stays_in_no_file_and_on_no_command_line(
+        self, stage: Stage
+    ) -> None:
+        """A secret reaches the worker, and stays in no file and on no command line."""
+        if not isinstance(stage.backend, HandsSecrets) or not stage.tells:
+            pytest.skip("this cluster hands no secrets to workers")
+        secret = f"conformance-{token_hex(16)}"
+        asks = f"sha256(os.environ.get('SECRET', '').encode()).hexdigest() == '{_digest_of(secret)}'"
+        lines = (
+            f"import os, sys, time; from hashlib import sha256; time.sleep(1); sys.exit(7 if {asks} else 1)"
+        )
+        command = (sys.executable, "-I", "-S", "-c", lines)
+        worker = replace(stage.worker("sleep", 1.0), command=command, secrets={"SECRET": secret})
+        begun = await stage.begin(worker)
+        assert secret not in f"{worker}{begun}"
+        await stage.in_phase(worker, "running", "ended")
+        assert _command_lines_with(secret) == []
+        again = await stage.insist(lambda: stage.backend.start(replace(worker, secrets={"SECRET": "newer"})))
+        assert again.id == worker.id, "the value may have changed between two attempts at one start"
+        ended = await stage.ended(worker)
+        assert ended.status == 7, "the worker has another value, or none"
+        # Where the cluster itself keeps secrets, as Kubernetes does in etcd, the world says so.
+        store = getattr(stage.world, "secret_store", None)
+        files = _files_with(secret, stage.world.folder)
+        assert [file for file in files if store is None or store not in file.parents] == []
+
     async def test_a_log_is_read_from_an_offset_and_followed_to_its_end(self, stage: Stage) -> None:
         """A log is read from an offset and followed to its end."""
         worker = await stage.run("say", 40)
@@ -142,3 +173,27 @@ class Lives:
         assert not stage.tells or [len(stage.beginnings(worker)) for worker in (goes_on, ends)] == [1, 1]
         await stage.backend.stop(goes_on.id, 5.0)
         assert (await stage.ended(goes_on)).stopped
+
+
+def _digest_of(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _command_lines_with(text: str) -> list[str]:
+    """Processes of this machine whose command line has it."""
+    processes = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if text.encode() in line.read_bytes():
+                processes.append(line.parent.name)
+    return processes
+
+
+def _files_with(text: str, folder: Path) -> list[Path]:
+    """Files in a folder that have it."""
+    files: list[Path] = []
+    for file in folder.rglob("*"):
+        with suppress(OSError):
+            if file.is_file() and text.encode() in file.read_bytes():
+                files.append(file)
+    return files

@@ -115,6 +115,7 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
     given = submission.text, submission.name, submission.workdir
     spec, warnings = await while_listening(request, read_job_file(request, caller, *given))
     spec = admitted(service.state, spec, caller.user, caller.is_operator)
+    await service.check_secrets(spec, caller.user)
 
     async def prepare() -> Work:
         past = await service.archive.named(spec, caller.user)
