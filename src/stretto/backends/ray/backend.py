@@ -225,6 +225,8 @@ async def open_ray(
 class RayBackend:
     """A `Backend` over one Ray cluster."""
 
+    hands_secrets = True
+
     def __init__(self, call: Call, addresses: Mapping[str, str] = MappingProxyType({})) -> None:
         self.call = call
         self.epoch = 0  # of the service that leads
