@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +94,12 @@ def test_only_a_limit_of_the_paper_has_a_bound_in_the_json() -> None:
             "bound": "at most",
         },
     ]
+
+
+def test_a_table_of_a_part_of_its_workload_says_of_how_much() -> None:
+    part = replace(MADE, share=0.1)
+    assert part.run(Request(None)).scale == 0.1
+    assert part.run(Request(None, scale=0.5)).scale == 0.05
 
 
 def test_a_table_of_made_data_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             comparison.saturn,
             15,
             not_whole="69,687 jobs ask for 2.5 to 7.5 times the clusters; a tenth of them is simulated",
+            share=comparison.SATURN_SHARE,
         ),
         Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3, "40 s"),
         Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 15, "6 min"),

@@ -199,6 +199,7 @@ class Experiment:
     not_whole: str = ""  # why it cannot be made whole within half an hour on two cores
     private: str = ""  # data of the paper that were never published, for which made ones stand
     causes: "Callable[[Request], Series] | None" = None  # switches assumptions one at a time (`causes`)
+    share: float = 1.0  # of the workload that is simulated where all of it is asked for
 
     def run(self, request: Request) -> Reproduction:
         """Make the table again."""
@@ -213,7 +214,7 @@ class Experiment:
             wall_s,
             tuple(notes),
             request.tally,
-            request.scale,
+            request.scale * self.share,
             datetime.now(UTC).date().isoformat(),
             self.private,
             commit_of_code(),
