@@ -23,7 +23,13 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.sqlite, pytest.mark.torch, pytest.mark.alone]
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.sqlite,
+    pytest.mark.torch,
+    pytest.mark.alone,
+    pytest.mark.long,
+]
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
