@@ -1,16 +1,18 @@
-"""What a supervisor does where it cannot write down how its worker ended."""
+"""What a supervisor does where it cannot write down how its worker ended, or is told early that it should."""
 
 import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stretto.agent import supervisor
+from stretto.agent import run_directory, supervisor
 
 
 @pytest.fixture
@@ -49,3 +51,35 @@ def test_a_supervisor_whose_disk_is_full_goes_on_trying_and_says_so_once(
     kept.write_ending()
     assert json.loads((kept.run / "ended.json").read_bytes())["status"] == 3
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+TOLD_EARLY = """
+import os, signal, sys
+from pathlib import Path
+from stretto.agent import supervisor
+
+become_worker = supervisor.become_worker
+
+def told_early(*given):
+    os.kill(os.getpid(), signal.SIGTERM)
+    become_worker(*given)
+
+supervisor.become_worker = told_early
+sys.exit(supervisor.Supervisor(Path(sys.argv[1])).keep())
+"""
+
+
+@pytest.mark.processes
+def test_a_sigterm_that_comes_before_the_worker_is_its_command_ends_it(tmp_path: Path) -> None:
+    start = {
+        "job": "j",
+        "gpus": [],
+        "command": ["sleep", "5"],
+        "env": {},
+        "cwd": str(tmp_path),
+        "grace_s": 9.0,
+    }
+    run = run_directory.prepare(tmp_path, "j.1.0", start, {}, fifo=False)
+    command = [sys.executable, "-c", TOLD_EARLY, str(run)]
+    assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 143
+    assert json.loads((run / "ended.json").read_bytes())["signal"] == 15

@@ -226,10 +226,13 @@ class Supervisor:
         go_ahead, go = os.pipe2(os.O_CLOEXEC)
         self.failure, failed = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         own_pid = os.getpid()
+        # Until it is the command, the child has our handler, which would swallow a SIGTERM: that waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self.pid = os.fork()
         if self.pid == 0:
             os.close(go)
             become_worker(self.run, self.start, self.secrets, libc, own_pid, go_ahead, failed)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.close(go_ahead)
         os.close(failed)
         with suppress(ProcessLookupError, PermissionError):
