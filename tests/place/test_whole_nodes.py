@@ -15,6 +15,8 @@ from stretto.model import (
     virtual_nodes,
 )
 from stretto.place import WholeNodes
+from stretto.place.draft import Draft
+from stretto.place.evict import Movable, most_free_first, openable_first
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, shares_held, shares_of
 
 
@@ -242,3 +244,30 @@ def test_a_lost_node_is_never_a_place_to_move_to() -> None:
     snapshot = a_snapshot(*(a_job(job) for job in "abc"), cluster=a_cluster(4, 4, 4), allocations=held)
     without = replace(snapshot, usable=np.array([True, True, False]))
     assert settle(without, {"c": 4}) == {"a": {1: 1}, "b": {1: 1}, "c": {0: 4}}
+
+
+@given(
+    parts=st.lists(st.lists(st.sampled_from([1, 2, 4]), max_size=2), min_size=5, max_size=5),
+    size=st.sampled_from([1, 2, 4, 8]),
+    from_the_end=st.booleans(),
+)
+def test_no_node_that_could_be_opened_is_passed_over(
+    parts: list[list[int]], size: int, from_the_end: bool
+) -> None:
+    allocations = {
+        f"{node}-{number}": some(node, sum(sizes[:number]), gpus)
+        for node, sizes in enumerate(parts)
+        for number, gpus in enumerate(sizes)
+    } | {"wide": Allocation(0, (5, 6), (0xFF, 0xFF))}
+    jobs = [a_job(name, gpus=held.gpus) for name, held in allocations.items()]
+    snapshot = a_snapshot(*jobs, cluster=a_cluster(*[8] * 7), allocations=allocations)
+    draft = Draft(snapshot)
+    who = Movable(snapshot, shares_of(snapshot, shares_held(snapshot.placement)))
+    for job in (jobs[0].id, jobs[-1].id):
+        nodes = list(openable_first(draft, 0, size, from_the_end))
+        assert nodes == [
+            node
+            for node in most_free_first(draft, 0, size, from_the_end)
+            if draft.free[node] + sum(victim[1] for victim in who.victims_on(draft, node, size)) >= size
+        ]
+        draft.lift(job)  # steps of the draft count, too

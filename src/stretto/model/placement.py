@@ -66,7 +66,10 @@ class Placement(Mapping[JobId, Allocation]):
     `changed` inherits it, brought up to date.
     """
 
-    __slots__ = ("_free", "_held", "_jobs_on", "_on", "_origin", "_token", "_touched", "busy", "cluster")
+    __slots__ = (
+        *("_free", "_held", "_held_by_size", "_jobs_on", "_on", "_origin", "_token", "_touched"),
+        *("busy", "cluster"),
+    )
 
     def __init__(self, cluster: Cluster, allocations: dict[JobId, Allocation], busy: IntArray) -> None:
         """Use `no_placement` and `changed`; this takes its parts as they are."""
@@ -75,6 +78,7 @@ class Placement(Mapping[JobId, Allocation]):
         self.busy = frozen(busy)  # (nodes,) bit g set: GPU g is held
         self._free: IntArray | None = None
         self._jobs_on: IntArray | None = None
+        self._held_by_size: IntArray | None = None
         self._on: dict[int, dict[JobId, Allocation]] | None = None
         self._token = object()  # stands for this placement without keeping it alive
         self._origin: object = None  # the token of the placement that this one was changed from
@@ -136,6 +140,16 @@ class Placement(Mapping[JobId, Allocation]):
             self._jobs_on = frozen(counts)
         return self._jobs_on
 
+    @property
+    def held_by_size(self) -> IntArray:
+        """(sizes, nodes) GPUs of a node that are held by jobs of so many GPUs, all of them on that node."""
+        if self._held_by_size is None:
+            held = np.zeros((int(self.cluster.node_gpus.max(initial=0)) + 1, len(self.busy)), dtype=np.int64)
+            for allocation in self._held.values():
+                count_by_size(held, allocation, +1)
+            self._held_by_size = frozen(held)
+        return self._held_by_size
+
     def on(self, node: int) -> Mapping[JobId, Allocation]:
         """Jobs that hold GPUs of a node, in the order in which they came to, and what each holds in all."""
         if self._on is None:
@@ -159,12 +173,15 @@ class Placement(Mapping[JobId, Allocation]):
         busy = self.busy.copy()
         free = self.free.copy()
         jobs_on = None if self._jobs_on is None else self._jobs_on.copy()
+        by_size = None if self._held_by_size is None else self._held_by_size.copy()
         for job in changes:
             before = allocations.pop(job, None)
             if before is not None:
                 shift(busy, free, before, -1)
                 if jobs_on is not None:
                     jobs_on[list(before.nodes)] -= 1
+                if by_size is not None:
+                    count_by_size(by_size, before, -1)
         for job, after in changes.items():
             if after is None:
                 continue
@@ -177,10 +194,13 @@ class Placement(Mapping[JobId, Allocation]):
             shift(busy, free, after, +1)
             if jobs_on is not None:
                 jobs_on[list(after.nodes)] += 1
+            if by_size is not None:
+                count_by_size(by_size, after, +1)
             allocations[job] = after
         new = Placement(self.cluster, allocations, busy)
         new._free = frozen(free)
         new._jobs_on = None if jobs_on is None else frozen(jobs_on)
+        new._held_by_size = None if by_size is None else frozen(by_size)
         new._on = self._on_after(changes)
         new._origin, new._touched = self._token, tuple(changes)
         return new
@@ -225,6 +245,13 @@ def shift(busy: IntArray, free: IntArray, allocation: Allocation, sign: int) -> 
     for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
         busy[node] ^= mask
         free[node] -= sign * mask.bit_count()
+
+
+def count_by_size(held: IntArray, allocation: Allocation, sign: int) -> None:
+    """Count a job that comes (+1) or goes (-1) into `Placement.held_by_size`; one of several nodes not."""
+    if len(allocation.nodes) == 1:
+        gpus = allocation.masks[0].bit_count()
+        held[gpus, allocation.nodes[0]] += sign * gpus
 
 
 def no_placement(cluster: Cluster) -> Placement:

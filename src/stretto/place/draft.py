@@ -13,6 +13,7 @@ from stretto.model import (
     Pinned,
     Placement,
     Snapshot,
+    count_by_size,
     lowest_gpus,
     shift,
 )
@@ -54,6 +55,7 @@ class Draft:
         self._now: dict[JobId, Allocation | None] = {}
         self._steps: list[tuple[JobId, Allocation, int]] = []  # +1 put, -1 lifted
         self._jobs_on: IntArray | None = None
+        self._held_by_size: IntArray | None = None
         self._on: dict[int, dict[JobId, Allocation]] | None = None  # of nodes where anything was changed
 
     def current(self, job: JobId) -> Allocation | None:
@@ -145,6 +147,15 @@ class Draft:
                 self._jobs_on[list(allocation.nodes)] += sign
         return self._jobs_on
 
+    @property
+    def held_by_size(self) -> IntArray:
+        """(sizes, nodes) as of a placement."""
+        if self._held_by_size is None:
+            self._held_by_size = self.before.held_by_size.copy()
+            for _, allocation, sign in self._steps:
+                count_by_size(self._held_by_size, allocation, sign)
+        return self._held_by_size
+
     def on(self, node: int) -> Mapping[JobId, Allocation]:
         """Which jobs hold GPUs of a node, and what in all."""
         if self._on is None:
@@ -166,6 +177,8 @@ class Draft:
         self._steps.append((job, allocation, sign))
         if self._jobs_on is not None:
             self._jobs_on[list(allocation.nodes)] += sign
+        if self._held_by_size is not None:
+            count_by_size(self._held_by_size, allocation, sign)
         if self._on is not None:
             self._note(job, allocation, sign)
 

@@ -6,6 +6,8 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+
 from stretto.model import Allocation, JobId, Pinned, Shares, Snapshot
 from stretto.place.draft import Draft, Want
 from stretto.place.fill import Rule
@@ -94,6 +96,17 @@ def most_free_first(draft: Draft, kind: int, size: int, from_the_end: bool = Fal
     """The nodes of a type that have so many GPUs at all, those with most free first; ties by index."""
     has = draft.cluster.node_gpus
     return (node for node in draft.nodes_of(kind).roomiest_first(from_the_end) if has[node] >= size)
+
+
+def openable_first(draft: Draft, kind: int, size: int, from_the_end: bool = False) -> Iterator[int]:
+    """Of these the nodes on which free GPUs and those of smaller jobs are enough, in the same order.
+
+    Any other node has no victims that would do. On a large cluster that is full they are nearly all.
+    """
+    reach = draft.free + draft.held_by_size[:size].sum(axis=0)
+    nodes = np.flatnonzero((draft.cluster.kind == kind) & (draft.cluster.node_gpus >= size) & (reach >= size))
+    nodes = nodes[::-1] if from_the_end else nodes
+    return iter(nodes[np.argsort(-draft.free[nodes], kind="stable")].tolist())
 
 
 def place_by_moving_others(

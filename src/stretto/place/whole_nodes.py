@@ -9,7 +9,7 @@ import numpy as np
 from stretto.model import IntArray, Pinned, Placement, Shares, Snapshot, virtual_nodes
 from stretto.place.consolidate import own_node_or_best_fit
 from stretto.place.draft import Draft, Want
-from stretto.place.evict import Movable, Opening, Victim, most_free_first, moving_others
+from stretto.place.evict import Movable, Opening, Victim, moving_others, openable_first
 from stretto.place.fill import Rule, fill
 from stretto.place.shapes import FEWEST_FREE, NOT_ENOUGH, at, pieces
 
@@ -122,7 +122,7 @@ def _has_part_of_larger(draft: Draft, node: int) -> bool:
 
 def _openings(draft: Draft, kind: int, size: int, who: Movable, several: bool) -> Iterator[Opening]:
     """Nodes that have room for a piece once some smaller jobs are gone."""
-    for node in most_free_first(draft, kind, size, from_the_end=several):
+    for node in openable_first(draft, kind, size, from_the_end=several):
         if several and _has_part_of_larger(draft, node):
             continue
         lacking = size - int(draft.free[node])
