@@ -32,6 +32,7 @@ def main() -> int:
 
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
+    device = stretto.sdk.device()  # the GPU of this worker, or the processor where there is none
     every, classes = load_digits(return_X_y=True)
     parts = train_test_split(every, classes, test_size=0.2, random_state=0, stratify=classes)
     x, x_test = (torch.tensor(part, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16 for part in parts[:2])
@@ -43,7 +44,8 @@ def main() -> int:
         *(nn.Conv2d(1, wide, 3, padding=1), nn.ReLU(), nn.Conv2d(wide, 2 * wide, 3, padding=1), nn.ReLU()),
         *(nn.MaxPool2d(2), nn.Conv2d(2 * wide, 2 * wide, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Flatten(), nn.Dropout(0.2), nn.Linear(8 * wide, 10)),
-    )
+    ).to(device)
+    x_test, y_test = x_test.to(device), y_test.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
 
@@ -67,7 +69,7 @@ def main() -> int:
     accuracy = None
     for epoch in job.epochs(options.epochs):
         for images, labels, numbers in job.batches():
-            loss = functional.cross_entropy(job.model(images), labels)
+            loss = functional.cross_entropy(job.model(images.to(device)), labels.to(device))
             job.backward(loss)
             seen.write(job, epoch, numbers)
             job.step()

@@ -33,15 +33,16 @@ def main() -> int:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    device = stretto.sdk.device()  # the GPU of this worker, or the processor where there is none
     x, y = (torch.tensor(each) for each in load_digits(return_X_y=True))
     x = x.float() / 16
 
     # Where others would load a model: it learns from a tenth of the digits, alike on every worker.
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
         optimizer.zero_grad()
-        functional.cross_entropy(model(x[::10]), y[::10]).backward()
+        functional.cross_entropy(model(x[::10].to(device)), y[::10].to(device)).backward()
         optimizer.step()
     model.eval()
 
@@ -50,7 +51,7 @@ def main() -> int:
     job = stretto.sdk.infer(data, output=output, batch_size=options.batch, report_s=1.0)
     for (images,) in job.batches():
         with torch.no_grad():
-            job.write(model(images).argmax(1))
+            job.write(model(images.to(device)).argmax(1))
         time.sleep(options.slowly)
 
     labels = torch.cat([labels for _, labels in job.results()])

@@ -84,15 +84,16 @@ def main() -> int:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    device = stretto.sdk.device()  # the GPU of this worker, or the processor where there is none
     x, y = (torch.tensor(each) for each in load_digits(return_X_y=True))
     x = x.float() / 16
 
     # Where others would load a model: it learns from a tenth of the digits, alike on every worker.
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
         optimizer.zero_grad()
-        functional.cross_entropy(model(x[::10]), y[::10]).backward()
+        functional.cross_entropy(model(x[::10].to(device)), y[::10].to(device)).backward()
         optimizer.step()
     model.eval()
 
@@ -108,7 +109,7 @@ def main() -> int:
         try:
             for pictures in job.batches():
                 with torch.no_grad():
-                    digits = model(torch.tensor(pictures) / 16).argmax(1)
+                    digits = model(torch.tensor(pictures, device=device) / 16).argmax(1)
                 time.sleep(options.slowly + options.each * len(pictures))
                 job.answer(digits.tolist())
                 left -= len(pictures)

@@ -66,6 +66,7 @@ def main() -> int:
 
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
+    device = stretto.sdk.device()  # the GPU of this worker, or the processor where there is none
     library = Path(sysconfig.get_path("stdlib"))
     text = "".join((library / f"{name}.py").read_text(encoding="utf-8") for name in SOURCES)
     codes = torch.tensor([min(ord(one), 127) for one in text])
@@ -73,7 +74,7 @@ def main() -> int:
     pieces = pieces[torch.randperm(len(pieces), generator=torch.Generator().manual_seed(0))]
     held_out, pieces = pieces[:256], pieces[256 : 256 + options.pieces]
     data = TensorDataset(pieces, torch.arange(len(pieces)))
-    model = Writer(options.width)
+    model = Writer(options.width).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
     job = stretto.sdk.elastic(
@@ -83,6 +84,7 @@ def main() -> int:
     seen = Seen(options.seen)
 
     def loss_on(network: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        batch = batch.to(device)
         return functional.cross_entropy(network(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
     def bits_now() -> float:

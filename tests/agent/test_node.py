@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stretto.agent.node import this_node, type_name
+from stretto.agent.node import NvidiaDriver, this_node, type_name
 
 from .agents import Agent
 
@@ -64,3 +64,15 @@ def test_a_machine_without_gpus_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
 )
 def test_a_product_has_a_short_name(product: str, name: str) -> None:
     assert type_name(product) == name
+
+
+def test_what_a_driver_reserves_for_itself_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory(handle: int, version: int = 1) -> SimpleNamespace:
+        return SimpleNamespace(used={1: 645 << 20, 2: 30 << 20}[version], total=80 << 30)
+
+    nvml = driver(1, "NVIDIA H200")
+    nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2 = memory, 2
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert NvidiaDriver().use_of("0") == (None, 30 << 20, 80 << 30)
+    del nvml.nvmlMemory_v2  # bindings that know the first kind of answer only
+    assert NvidiaDriver().use_of("0") == (None, 645 << 20, 80 << 30)

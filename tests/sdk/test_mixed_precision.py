@@ -89,7 +89,7 @@ def test_a_measurement_needs_a_scale_that_is_one(scales: tuple[float, float], is
     step = Step(8, (MicroBatch(np.arange(8), 1.0),))
     for _ in range(WARM_UP_STEPS):
         profiler.begin_step(step, 8)
-        profiler.end_step(is_whole=True)
+        profiler.end_step()
     found: list[Sample | None] = []
     for scale in scales:
         profiler.begin_step(step, 8)
@@ -97,7 +97,7 @@ def test_a_measurement_needs_a_scale_that_is_one(scales: tuple[float, float], is
         model.zero_grad()
         model(torch.ones(8, 4)).sum().backward()
         found.append(profiler.end_micro_batch(step, is_last=True, loss_scale=partial(float, scale)))
-        profiler.end_step(is_whole=True)
+        profiler.end_step()
     assert found[0] is None
     assert (found[1] is not None) == is_measured
     assert profiler.measuring_s > 0

@@ -236,7 +236,7 @@ class NvidiaDriver:
             handle = self._handle(key)
             if self.nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                 return True
-            return bool(self.nvml.nvmlDeviceGetMemoryInfo(handle).used > USED_BYTES)
+            return bool(self._memory(handle).used > USED_BYTES)
         return False
 
     def use_of(self, key: str) -> tuple[float | None, int, int] | None:
@@ -249,12 +249,18 @@ class NvidiaDriver:
             return None
         with suppress(Exception):
             handle = self._handle(key)
-            memory = self.nvml.nvmlDeviceGetMemoryInfo(handle)
+            memory = self._memory(handle)
             busy = None
             with suppress(Exception):
                 busy = int(self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
             return busy, int(memory.used), int(memory.total)
         return None
+
+    def _memory(self, handle: Any) -> Any:
+        """In use and in all; without what the driver reserves for itself, where it tells the two apart."""
+        with suppress(Exception):  # bindings before 11.510, drivers before 510
+            return self.nvml.nvmlDeviceGetMemoryInfo(handle, version=self.nvml.nvmlMemory_v2)
+        return self.nvml.nvmlDeviceGetMemoryInfo(handle)
 
     def _handle(self, key: str) -> Any:
         if key.isdigit():

@@ -189,7 +189,7 @@ class ElasticJob:
         forget_gradients(self._training)
         self._state.enter(BETWEEN_STEPS)
         self._steps_here += 1
-        self._last_step_s = self._profiler.end_step(current.step.samples == self.batch.total)
+        self._last_step_s = self._profiler.end_step()
         return True
 
     def report(self, **metrics: float) -> None:

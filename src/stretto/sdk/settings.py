@@ -95,12 +95,17 @@ def seconds(env: Mapping[str, str], name: str, default: float) -> float:
     return value
 
 
+def has_gpus(env: Mapping[str, str]) -> bool:
+    """Whether there is a GPU for this worker: a slot for processors has none, also on a machine with GPUs."""
+    return env.get("STRETTO_GPU_TYPE") != "cpu" and torch.cuda.is_available()
+
+
 def device(env: Mapping[str, str] = os.environ) -> torch.device:
     """The GPU of this worker, made the current one; the processor where there is none.
 
     A backend shows each worker only its own GPUs, or shows all and tells them apart by LOCAL_RANK.
     """
-    if not torch.cuda.is_available():
+    if not has_gpus(env):
         return torch.device("cpu")
     chosen = torch.device("cuda", number(env, "LOCAL_RANK", 0) % torch.cuda.device_count())
     torch.cuda.set_device(chosen)
@@ -114,7 +119,7 @@ def devices(env: Mapping[str, str] = os.environ) -> tuple[torch.device, ...]:
     Raises `InputError` where fewer can be seen.
     """
     count = max(number(env, "STRETTO_GPUS_PER_WORKER", 1), 1)
-    if not torch.cuda.is_available():
+    if not has_gpus(env):
         return (torch.device("cpu"),) * count
     visible = torch.cuda.device_count()
     if visible < count:

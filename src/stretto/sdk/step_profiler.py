@@ -1,8 +1,8 @@
 """Step profiler: how long the parts of a step take, and how noisy the gradients are.
 
-All steps are timed together. Some are measured closely. There the gradients are averaged by hand after the
-backward pass. So what each rank computed alone can be timed, and its gradient looked at. All other steps run
-as DDP alone would run them.
+All steps are timed together, as the device does them. Some are measured closely. There the gradients are
+averaged by hand after the backward pass. So what each rank computed alone can be timed, and its gradient
+looked at. All other steps run as DDP alone would run them.
 
 |µ|² is the squared norm of the true gradient, σ² the variance of a mini-batch gradient of M0 samples, summed
 over its components. Pollux (Qiao et al., OSDI 2021), section 3.1; McCandlish et al. (2018), appendix A.1.
@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from stretto.sdk.device_clock import DeviceClock, Mark
 from stretto.sdk.process_group import Replica
 from stretto.sdk.sampler import Step
 from stretto.sdk.state import pieces
@@ -166,18 +167,21 @@ class StepProfiler:
     def __init__(
         self, replica: Replica, device: torch.device, world: int, point: OperatingPoint, times: StepTimes
     ) -> None:
-        self._replica, self._device, self._world = replica, device, world
+        self._replica, self.clock, self._world = replica, DeviceClock(device), world
         self._point, self._times = point, times
         self.period = LEAST_PERIOD
         self.is_measured = False
         self.step_s = 0.0  # of an ordinary step; 0: not known yet
         self.measuring_s = 0.0  # what the measured steps of a period take longer, at most
         self._steps = 0  # begun
+        self._is_ordinary = False  # timed together with the others in its row
         self._in_a_row = 1  # measured steps of a period
         self._micro_batches = 0  # of the measured step, through
         self._began_s = self._aside_s = self._spent_s = self._ended_s = 0.0
-        self._window_s = self._window_began_s = 0.0
-        self._window_steps = 0
+        # Ordinary steps in a row, from a mark on; and such rows that a GPU may not have done yet.
+        self._row_from: Mark = 0.0
+        self._row_steps = 0
+        self._rows: list[tuple[Mark, Mark, int]] = []
         self._before: tuple[int, object, float, list[torch.Tensor]] | None = None  # of an earlier step
         self._sum: dict[int, torch.Tensor] = {}  # gradients of the micro-batches so far, by parameter
         self._sum_of_sqr = 0.0
@@ -187,27 +191,31 @@ class StepProfiler:
     def start_window(self) -> None:
         """Steps are timed from here; what happened since the last one does not count."""
         self._ended_s = time.perf_counter()
-        self._window_s, self._window_steps = 0.0, 0
+        self._row_from, self._row_steps = self.clock.mark(self._ended_s), 0
 
     def begin_step(self, step: Step, total: int) -> None:
         """Decide whether it is measured, alike on all ranks; a last step that is smaller is not."""
         place = (self._steps - WARM_UP_STEPS) % self.period
         self._in_a_row = 2 if self._world == 1 and len(step.micro_batches) == 1 else 1
         is_turn = self._steps >= WARM_UP_STEPS and place < self._in_a_row
-        self.is_measured = is_turn and step.samples == total and self._is_dense
+        is_whole = step.samples == total
+        self.is_measured = is_turn and is_whole and self._is_dense
+        self._is_ordinary = is_whole and not self.is_measured and self._steps >= WARM_UP_STEPS
         self._steps += 1
+        if not self._is_ordinary:
+            self._end_row()
         if self.is_measured:
             self._micro_batches, self._aside_s, self._sum, self._sum_of_sqr = 0, 0.0, {}, 0.0
             self._spent_s = 0.0
-            self._began_s = self._now()
+            self._began_s = self.clock.now_s()
 
     def end_micro_batch(self, step: Step, is_last: bool, loss_scale: Callable[[], float]) -> Sample | None:
         """After a backward pass of a measured step; after its last one gradients are averaged."""
-        now_s = self._now()
+        now_s = self.clock.now_s()
         sample = self._end_micro_batch(now_s, step, is_last, loss_scale)
         # Averaging is counted in whole, though other steps average too: how much of that their
         # backward pass hides is not known, and a difference of two steps' times is mostly noise.
-        self._spent_s += self._now() - now_s
+        self._spent_s += self.clock.now_s() - now_s
         return sample
 
     def _end_micro_batch(
@@ -216,7 +224,7 @@ class StepProfiler:
         self._micro_batches += 1
         if self._world == 1 and len(step.micro_batches) > 1:
             self._look_at_micro_batch(step.micro_batches[self._micro_batches - 1].weight)
-            self._aside_s += self._now() - now_s
+            self._aside_s += self.clock.now_s() - now_s
         if not is_last:
             return None
         grad_s = now_s - self._began_s - self._aside_s
@@ -263,30 +271,40 @@ class StepProfiler:
             return None
         return differenced(before[2], sqr, product(before[3], now), step.samples)
 
-    def end_step(self, is_whole: bool) -> float:
-        """When the optimiser's step ended; `is_whole`: it had as many samples as others."""
-        now_s = time.perf_counter()
-        took_s, self._ended_s = now_s - self._ended_s, now_s
+    def end_step(self) -> float:
+        """When the optimiser's step was given to the device, by the processor's clock."""
+        self._ended_s = time.perf_counter()
         if self.is_measured:
             spent_s = self._in_a_row * self._spent_s
             self.measuring_s = 0.5 * (self.measuring_s + spent_s) if self.measuring_s else spent_s
-        elif is_whole and not self.is_measured and self._steps > WARM_UP_STEPS:
-            self._window_s += took_s
-            self._window_steps += 1
+        if self._is_ordinary:
+            self._row_steps += 1
+        else:
+            self._row_from = self.clock.mark(self._ended_s)
         self.is_measured = False
-        return now_s
+        return self._ended_s
+
+    def _end_row(self) -> None:
+        """The last step was the last of its row."""
+        if self._row_steps:
+            last = self.clock.mark(self._ended_s)
+            self._rows.append((self._row_from, last, self._row_steps))
+            self._row_from, self._row_steps = last, 0
 
     def close_window(self) -> None:
-        """Make known what the ordinary steps took since the last time."""
-        if self._window_steps:
-            self._times.add_steps(self._point, self._window_steps, self._window_s)
-            self.step_s = self._window_s / self._window_steps
-        self._window_s, self._window_steps = 0.0, 0
-
-    def _now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.perf_counter()
+        """Make known what the ordinary steps took since the last time, as far as the device has come."""
+        self._end_row()
+        steps, seconds = 0, 0.0
+        while self._rows:
+            first, last, count = self._rows[0]
+            took_s = self.clock.between_s(first, last)
+            if took_s is None:
+                break
+            del self._rows[0]
+            steps, seconds = steps + count, seconds + took_s
+        if steps:
+            self._times.add_steps(self._point, steps, seconds)
+            self.step_s = seconds / steps
 
 
 def gradients_of(module: nn.Module) -> list[torch.Tensor]:
