@@ -22,10 +22,11 @@ class Behind:
 
     def __init__(self, device: torch.device) -> None:
         self.given = self.done = 0  # steps
+        self.looked_s = 0.0  # that it was looked at gradients
 
     def now_s(self) -> float:
         self.done = self.given
-        return self.done * STEP_S
+        return self.done * STEP_S + self.looked_s
 
     def mark(self, at_s: float) -> int:
         return self.given
@@ -90,3 +91,25 @@ def test_a_smaller_last_step_and_a_pause_count_for_nothing(bench: Bench) -> None
     bench.profiler.close_window()
     assert bench.times.times[POINT].steps == 5  # what was under way at the pause is left out, as before
     assert bench.times.times[POINT].step_s == pytest.approx(5 * STEP_S)
+
+
+def test_looking_at_the_gradients_of_micro_batches_is_no_part_of_their_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = step_profiler.sum_of_squares
+
+    def long_look(tensors: list[torch.Tensor]) -> torch.Tensor:
+        bench.clock.looked_s += 0.01
+        return look(tensors)
+
+    monkeypatch.setattr(step_profiler, "sum_of_squares", long_look)
+    step = Step(16, (MicroBatch(np.arange(8), 1.0), MicroBatch(np.arange(8, 16), 1.0)))
+    bench.steps(WARM_UP_STEPS)
+    bench.profiler.begin_step(step, 16)
+    for is_last in (False, True):
+        bench.clock.given += 1  # one pass, which takes as long as a step elsewhere here
+        bench.model.zero_grad()
+        bench.model(torch.ones(8, 4)).sum().backward()
+        bench.profiler.end_micro_batch(step, is_last, loss_scale=lambda: 1.0)
+    known = bench.times.times[POINT]
+    assert known.grad_s / known.micro_batches == pytest.approx(STEP_S)
