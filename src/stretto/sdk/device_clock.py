@@ -2,7 +2,7 @@
 
 How long a step takes shows only in what the GPU has done. On the processor's clock, steps are over as soon as
 they are given to the GPU, until its queue is full. Marks in the GPU's own stream cost a few microseconds, and
-nobody waits for them.
+need no waiting.
 """
 
 import time
