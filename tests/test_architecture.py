@@ -78,7 +78,8 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "emulated": {"state", "eventlog"},
     "leadership": {"state", "eventlog"},
     "sealed_secrets": {"eventlog"},
-    "reconcile": {"state", "eventlog", "leadership", "sealed_secrets"},
+    "uploads": set(),
+    "reconcile": {"state", "eventlog", "leadership", "sealed_secrets", "uploads"},
     "scheduling": {"state", "eventlog", "leadership", "reconcile"},
     "control_loop": {"reconcile", "scheduling"},
     "autoscaling": {"state", "eventlog", "leadership", "reconcile", "scheduling"},
@@ -93,7 +94,7 @@ MAY_IMPORT_IN_SERVICE: dict[str, set[str]] = {
     "budgets": {"state", "eventlog"},
     "gpu_use": {"state", "eventlog"},
     "kept_forecasts": {"state", "eventlog", "scheduling", "forecast", "pool"},
-    "retention": {"state", "eventlog", "leadership", "reconcile"},
+    "retention": {"state", "eventlog", "leadership", "reconcile", "uploads"},
     "state_snapshots": {"state", "eventlog", "scheduling"},
     "one_decision": {"state", "eventlog", "scheduling", "state_snapshots"},
 }
@@ -110,6 +111,7 @@ MAY_IMPORT_IN_SERVICE["config"] = {
     "reconcile",
     "retention",
     "service",
+    "uploads",
     "webhooks",
 }
 MAY_IMPORT_IN_SERVICE["main"] = {*MAY_IMPORT_IN_SERVICE}  # it puts all together

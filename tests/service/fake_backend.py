@@ -30,6 +30,7 @@ class FakeBackend:
     """
 
     hands_secrets: ClassVar[bool] = True
+    fetches_uploads: ClassVar[bool] = True
 
     nodes_count: int = 2
     gpus: int = 4

@@ -220,6 +220,7 @@ SUPERVISOR_SCRIPT = str(Path(supervisor.__file__))
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 SETUPS = "setups"  # beside the runs: a directory for each attempt, where its workers note that setup is done
 SETUP_DIR = "STRETTO_SETUP_DIR"
+COPY = "copy-"  # begins the name of a private copy of an upload there; it goes with the last worker
 NOT_YET = ".new-"  # begins the name of a directory that is not complete; no worker's id begins so
 
 
@@ -425,6 +426,26 @@ def delete(run: Path) -> None:
     """Remove a run's directory, and what its attempt has noted."""
     shutil.rmtree(run)
     shutil.rmtree(setups_of(run.parents[1], run.name), ignore_errors=True)
+
+
+def put_copies_away(runs: Path, worker_id: str) -> list[Path]:
+    """Where an attempt has no run any more, its copies of an upload under other names, to be deleted."""
+    setups = setups_of(runs.parent, worker_id)
+    if any(setups_of(runs.parent, run.name) == setups for run in every(runs)):
+        return []
+    with suppress(OSError):  # none is there, or it stays until the job's logs are deleted
+        copies = [each for each in setups.iterdir() if each.name.startswith(COPY)]
+        return [copy.rename(copy.with_name(f"gone-{token_hex(8)}")) for copy in copies]
+    return []
+
+
+def delete_copies(copies: list[Path]) -> None:
+    """Remove what `put_copies_away` gave, whatever workers have made of it."""
+    for copy in copies:
+        if copy.is_dir():
+            shutil.rmtree(copy, ignore_errors=True)
+        else:
+            copy.unlink(missing_ok=True)
 
 
 def every(folder: Path) -> Iterator[Path]:

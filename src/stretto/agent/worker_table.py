@@ -201,6 +201,7 @@ class WorkerTable:
 
     def forget(self, worker_id: str) -> dict[str, Any]:
         """List an ended worker no more; raises Refused."""
+        copies: list[Path] = []
         with self.lock:
             if worker := self.known.get(worker_id):
                 if not worker.ended:
@@ -211,10 +212,13 @@ class WorkerTable:
                     (self.forgotten / worker_id).mkdir(mode=0o700, exist_ok=True)
                 del self.known[worker_id]
                 self.older.pop(worker_id.partition(".")[0], None)
+                copies = run_directory.put_copies_away(self.runs, worker_id)
                 self.changed()
             elif not (self.forgotten / worker_id).exists():
                 raise Refused(404, f"no worker {worker_id}")
-            return {"instance": self.instance, "version": self.version}
+            forgotten = {"instance": self.instance, "version": self.version}
+        run_directory.delete_copies(copies)
+        return forgotten
 
     def delete_logs(self, job: str) -> int:
         """Remove all that is left of a job's forgotten workers; how many."""

@@ -195,6 +195,16 @@ class HandsSecrets(Protocol):
 
 
 @runtime_checkable
+class FetchesUploads(Protocol):
+    """A backend whose workers run their command, in `STRETTO_SETUP_DIR` as it says, and reach the service.
+
+    They fetch what their job has brought along. With another one, jobs with an upload are refused.
+    """
+
+    fetches_uploads: bool  # True
+
+
+@runtime_checkable
 class Validates(Protocol):
     """A backend whose cluster has rules of its own for what may be asked of it."""
 

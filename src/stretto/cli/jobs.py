@@ -26,6 +26,7 @@ from stretto.cli.service import (
     service,
     watch,
 )
+from stretto.client.upload_manifest import in_words
 from stretto.model import InputError
 from stretto.service.state.messages import reason_in_words
 
@@ -275,6 +276,14 @@ def describe(job: JobName, url: Url = "", token: Token = "", as_json: options.Js
             show_cells([key, value])
 
 
+def _upload_of(job: Mapping[str, Any]) -> str:
+    """What it has brought along; "" for nothing."""
+    if not (upload := job.get("upload")):
+        return ""
+    files = f"{upload['files']} file{'s' if upload['files'] != 1 else ''}"
+    return f"{upload['digest'][:12]}, {files}, {in_words(upload['bytes'])}"
+
+
 def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     now = time.time()
     done, left_s = job["share_done"], job["left_s"]
@@ -319,6 +328,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("preempted", job.get("preempted", "")),
         ("took from", ", ".join(job.get("took_from", []))),
         ("checkpoint", job["checkpoint"]),
+        ("upload", _upload_of(job)),
         ("exit status", "" if job["status"] is None else str(job["status"])),
     ]
 

@@ -16,6 +16,7 @@ from stretto.cli import options
 from stretto.cli.config_file import take_config
 from stretto.cli.option_classes import BackendValues, with_option_classes
 from stretto.cli.printing import say
+from stretto.cli.serve_uploads import Uploads
 from stretto.service.backend_registry import backend_options
 
 if TYPE_CHECKING:
@@ -233,6 +234,10 @@ class Retention:
             help="Garbage collection of checkpoints: their age after the job's end, like 60d, or forever."
         ),
     ] = "forever"
+
+    keep_uploads: Annotated[
+        str, typer.Option(help="Retention of uploads after the end of the last job that names them.")
+    ] = "7d"
 
     def retention_policy(self) -> "RetentionPolicy":
         """What of jobs that have ended is kept, in seconds. Raises InputError."""
@@ -458,6 +463,7 @@ def serve(
     workers: Workers,
     rounds: Rounds,
     retention: Retention,
+    uploads: Uploads,
     startup: Startup,
     encryption: Encryption,
     bounds: Bounds,
@@ -503,6 +509,8 @@ def serve(
         ca_file=encryption.ca_file,
         oidc=startup.oidc_settings(),
         keep=retention.retention_policy(),
+        uploads=uploads.uploads,
+        upload_limits=uploads.limits(retention.keep_uploads),
         most_open=bounds.most_open(),
         idle=bounds.idle_rule(),
         notify_allow=tuple(bounds.notify_allow),

@@ -82,6 +82,14 @@ class Circumstances:
     workdir: Annotated[
         str, typer.Option(help="Working directory, if the file names none; else the present one.")
     ] = ""
+    upload: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory that the job brings along, without what its .strettoignore names: workers "
+            "begin in a copy of it.",
+            metavar="DIRECTORY",
+        ),
+    ] = None
     key: Annotated[
         str, typer.Option(help="Idempotency key: repeated submissions with one key make one job.")
     ] = ""
@@ -105,13 +113,14 @@ def submit(
     as_json: options.Json = False,
 ) -> None:
     """Submit a job."""
-    workdir = _working_directory(circumstances.workdir)
+    upload = circumstances.upload
+    workdir = circumstances.workdir if upload else _working_directory(circumstances.workdir)
     wanted = submission(job or [], interactive, workdir, command.by_option())
     with service(url, token) as client:
         if following.dry_run:
             _show_dry_run(client.dry_run(wanted, workdir), as_json)
             return
-        submitted = client.submit(wanted, circumstances.key, workdir)
+        submitted = client.submit(wanted, circumstances.key, workdir, upload or "")
         _show_remarks(submitted)
         if interactive and not as_json:
             say(one_line(submitted))

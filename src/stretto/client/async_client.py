@@ -19,6 +19,7 @@ from stretto.client.patience import Outage
 from stretto.client.retry import CONNECT_S
 from stretto.client.target import target_of, unanswered
 from stretto.client.tokens import PLAIN
+from stretto.client.upload_tree import upload_tree
 from stretto.model.errors import InputError
 
 ANSWER_S = 70.0  # longer than any wait that we ask for
@@ -71,12 +72,15 @@ class AsyncClient:
     ) -> None:
         await self.http.aclose()
 
-    async def submit(self, job: Path | str, key: str = "", workdir: str = "") -> dict[str, Any]:
+    async def submit(
+        self, job: Path | str, key: str = "", workdir: str = "", upload: Path | str = ""
+    ) -> dict[str, Any]:
         """Submit a job file (a Path) or the text of one; the job as the service shows it.
 
         key: of idempotency; the same key gives the same job again. workdir: where a job runs whose file does
-        not say it; "": the service chooses. With several addresses a standby may be about to lead: that is
-        waited for, and what is submitted again meanwhile is one job.
+        not say it; "": the service chooses. upload: a directory that the job brings along. Its workers begin
+        in a copy, and workdir is a folder in it. With several addresses a standby may be about to lead: that
+        is waited for, and what is submitted again meanwhile is one job.
         """
         if not PLAIN.fullmatch(key):
             raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
@@ -85,7 +89,25 @@ class AsyncClient:
         headers = {"idempotency-key": key} if key else {}
         submit = self._patiently if is_patient else self.ask
         content = await apart(submission, job, workdir)
+        if upload:
+            content["upload"] = (await self.upload(Path(upload)))["digest"]
         return await submit("POST", "/api/v1/jobs", json=content, headers=headers)
+
+    async def upload(self, tree: Path) -> dict[str, Any]:
+        """Upload a directory, without what its ignore file names; its digest, files and bytes.
+
+        `.strettoignore` is read as git reads `.gitignore`, which counts where there is none. Only what the
+        service has not yet is sent. Raises InputError for what is too large or cannot be uploaded.
+        """
+        is_patient = len(self.addresses) > 1
+        ask = self._patiently if is_patient else self.ask
+        packed = await apart(upload_tree, tree, await ask("GET", "/api/v1/uploads"))
+        headers = {"content-type": "application/json"}
+        offered = await ask("POST", "/api/v1/uploads", content=packed.manifest.content, headers=headers)
+        packs = packed.packs(offered.pop("missing"))
+        while pack := await apart(next, packs, b""):
+            await ask("POST", f"/api/v1/uploads/{offered['digest']}/parts", content=pack)
+        return offered
 
     async def jobs(
         self, everybody: bool = False, ended: bool = False, newest: bool = False, user: str = ""

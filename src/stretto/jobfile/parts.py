@@ -359,6 +359,15 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """What a job has brought along, which its workers begin in a copy of."""
+
+    digest: str  # SHA-256 of its manifest
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Where the script keeps its state, and how often."""
 

@@ -27,6 +27,7 @@ from stretto.jobfile.parts import (
     Restart,
     Serving,
     Stop,
+    Upload,
     Webhook,
     When,
     Worth,
@@ -193,7 +194,8 @@ class JobSpec:
     kind: Kind = plain_key(Kind.BATCH)  # whether people wait for it
     purpose: Purpose = plain_key(Purpose.TRAINING)  # what it does with its model
     setup: str = ""  # for a shell, before `run`, once on each node of an attempt
-    workdir: str = ""  # "" = as the service says; else absolute, or below where it says
+    workdir: str = ""  # "" = as the service says; else absolute, or below where it says, or in the upload
+    upload: Upload | None = None  # what it has brought along; no key of a file, which knows no digest
     envs: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)  # by variable, the name of a secret of its owner
     resources: Resources = field(default_factory=Resources)

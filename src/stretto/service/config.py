@@ -16,6 +16,7 @@ from stretto.service.http.rate_limits import Limits
 from stretto.service.reconcile.controller import DEAD_AFTER_S
 from stretto.service.retention.job_retention import RetentionPolicy
 from stretto.service.service import OpenJobs
+from stretto.service.uploads import UploadLimits
 from stretto.service.webhooks import Targets, secrets_in
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -44,6 +45,8 @@ class Config:
     fair_share_half_life_s: float = HALF_LIFE_S  # of usage; 0: usage orders no job
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)  # what of jobs that have ended
     most_open: OpenJobs = field(default_factory=OpenJobs)
+    uploads: Path | None = None  # where uploads are kept; None: in the state directory
+    upload_limits: UploadLimits = field(default_factory=UploadLimits)
     notify_allow: tuple[str, ...] = ()  # hosts and networks that webhooks may go to beside public ones
     webhook_secret_file: Path | None = None  # that webhooks are signed with; None: one made of the key
     idle: IdleRule = field(default_factory=IdleRule)  # which jobs count as idle holders

@@ -58,6 +58,7 @@ from stretto.service.state.state import State
 from stretto.service.state.status import going_on
 from stretto.service.state_snapshots import StateSnapshots
 from stretto.service.structured_logs import structured_logs
+from stretto.service.uploads import UPLOADS, UploadStore
 from stretto.service.webhooks import PORTS, Secrets, Targets
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ async def _serve_as_leader(
     context = WorkerContext(
         *(prepared.url, key, shared / CHECKPOINTS, shared / WORKDIRS, prepared.accounts),
         secrets=await _secrets(config, store),
+        uploads=UploadStore((config.uploads or config.state / UPLOADS).absolute(), config.upload_limits),
         authorities=prepared.authorities,
     )
     backend = await _open_backend(config, prepared.world, scheduler, log_writer, key)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from stretto.backends.protocol import Backend, HandsSecrets, Validates
+from stretto.backends.protocol import Backend, FetchesUploads, HandsSecrets, Validates
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
 from stretto.model import InputError, JobOutlook, PromisesDeadlines, Snapshot, Trigger
@@ -33,6 +34,7 @@ from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.retention.checkpoint_gc import CheckpointGC, has_been_deleted
 from stretto.service.retention.job_retention import RetentionPolicy, retire_periodically
 from stretto.service.retention.log_retention import LogRetention
+from stretto.service.retention.upload_gc import UploadGC
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import check_types
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
@@ -42,6 +44,7 @@ from stretto.service.state.records import JobRecord
 from stretto.service.state.relations import outcomes_of, resolved
 from stretto.service.state.state import State
 from stretto.service.state.status import JobState, JobStatus, status_of
+from stretto.service.uploads import UploadStore
 from stretto.service.webhooks import Secrets, Targets, Webhooks
 
 Found = TypeVar("Found")
@@ -188,6 +191,8 @@ class Service:
                 group.create_task(deleting.run())
                 clearing = CheckpointGC(self.state, ended, self.context, self.clock, keep, leadership)
                 group.create_task(clearing.run())
+                if self.context.uploads is not None:
+                    group.create_task(UploadGC(self.state, self.context.uploads, leadership).run())
                 group.create_task(self.autoscaler.run())
                 group.create_task(self.exchange.run())
                 group.create_task(run_feeds(self.lenders, self.log_writer, self.clock))
@@ -281,6 +286,26 @@ class Service:
         if self.context.secrets is None or not isinstance(self.backend, HandsSecrets):
             raise InputError("secrets: expected none: what runs workers here does not hand them any")
         await asyncio.to_thread(self.context.secrets.check, user, spec.secrets)
+
+    def uploads_here(self) -> UploadStore:
+        """Where uploads are kept. Raises InputError where workers could not fetch them."""
+        if self.context.uploads is None or not isinstance(self.backend, FetchesUploads):
+            configured = self.state.configured
+            name = configured.backend if configured is not None else "here"
+            raise InputError(f"upload: expected none: workers of the backend {name} do not fetch any")
+        return self.context.uploads
+
+    async def with_upload(self, spec: JobSpec, digest: str, user: str) -> JobSpec:
+        """The job with the upload that its submission names. Raises InputError where it could not begin."""
+        if not digest:
+            return spec
+        upload, manifest = await asyncio.to_thread(self.uploads_here().complete, user, digest)
+        inside = posixpath.normpath(spec.workdir) if spec.workdir else "."
+        if inside != "." and not manifest.has_folder(inside):
+            raise InputError(
+                f"workdir: with an upload expected a folder in it, or none, got {spec.workdir[:200]!r}"
+            )
+        return replace(spec, upload=upload)
 
     async def _again(self, before: JobRecord, spec: JobSpec) -> "Accepted":
         """The jobs that were submitted with the same key, if they were the same. Raises InputError."""

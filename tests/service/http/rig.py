@@ -30,6 +30,7 @@ from stretto.service.sealed_secrets import SECRET_KEY, SealedSecrets, SecretKey
 from stretto.service.service import Service
 from stretto.service.state.events import Began, Configured, TokenMade
 from stretto.service.state.state import State
+from stretto.service.uploads import UPLOADS, UploadStore
 
 PATIENCE_S = 180.0
 PEOPLE = {"ada": "user", "bob": "user", "olga": "operator", "root": "admin"}
@@ -112,7 +113,8 @@ async def a_rig(
         log_writer = LogWriter(store, State(), clock)
         secrets = SealedSecrets(store.secrets, SecretKey(path / SECRET_KEY))
         folders = path / "checkpoints", path / "workdirs"
-        context = WorkerContext("http://127.0.0.1", b"k" * 32, *folders, secrets=secrets)
+        uploads = UploadStore(path / UPLOADS)
+        context = WorkerContext("http://127.0.0.1", b"k" * 32, *folders, secrets=secrets, uploads=uploads)
         configured = Configured(policy, webhooks="kept")
         scheduling = SchedulingLoop(log_writer, scheduler_of(configured), clock)
         reconciler = Reconciler(log_writer, backend, clock, context)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.service.http.rig import SMALL, Rig, a_rig, play, token_of
 
+from stretto.client.upload_manifest import manifest_in
 from stretto.model import InputError
 from stretto.service.config import Config
 from stretto.service.http import schemas
@@ -23,6 +24,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 ROUTES_OF_THE_PAGE = "*own*: of one's own things; those of others are not there (404).\n\n"
 
 # Every route with what a request for it needs, and the least role that may ask it of others' things.
+TREE: dict[str, Any] = {"entries": [{"path": "empty", "folder": True}]}
 ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/session", None, "user"),
     ("GET", "/api/v1/overview", None, "user"),
@@ -62,6 +64,9 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/secrets", None, "user"),
     ("PUT", "/api/v1/secrets/HF_TOKEN", {"value": "hf_x"}, "user"),
     ("DELETE", "/api/v1/secrets/HF_TOKEN", None, "user"),
+    ("GET", "/api/v1/uploads", None, "user"),
+    ("POST", "/api/v1/uploads", TREE, "user"),
+    ("POST", f"/api/v1/uploads/{manifest_in(TREE).digest}/parts", None, "user"),
     ("GET", "/api/v1/gpu-prices", None, "user"),
     ("PUT", "/api/v1/gpu-prices/a100", {"price": 2.5}, "admin"),
     ("GET", "/api/v1/budgets", None, "user"),
@@ -139,6 +144,7 @@ PARAMETERS = {
     "/gpu-prices/a100": "/gpu-prices/{gpu_type}",
     "/budgets/b": "/budgets/{budget}",
     "/secrets/HF_TOKEN": "/secrets/{name}",
+    f"/uploads/{manifest_in(TREE).digest}": "/uploads/{digest}",
     "/tokens/new": "/tokens/{name}",
     "/reservations/r": "/reservations/{name}",
     "/lenders/l": "/lenders/{name}",
@@ -241,7 +247,7 @@ def test_a_token_opens_no_more_than_its_scope_whatever_its_role(tmp_path: Path, 
                     answer = await client.request(method, await filled(rig, path, job), json=body)
                     route = (method, path.partition("?")[0])
                     opens = (method == "GET" and route != SECRET) or route in READS
-                    if opens or (scope == "jobs" and path.startswith("/api/v1/jobs")):
+                    if opens or (scope == "jobs" and path.startswith(("/api/v1/jobs", "/api/v1/uploads"))):
                         assert answer.status_code != 403, (route, answer.text)
                     else:
                         assert answer.status_code == 403, (route, answer.text)

@@ -39,6 +39,7 @@ class LocalBackend:
     """A `Backend` over agents."""
 
     hands_secrets = True
+    fetches_uploads = True
 
     def __init__(self, agents: Sequence[OwnAgent | RemoteAgent], down_after_s: float = DOWN_AFTER_S) -> None:
         names = [agent.node for agent in agents]

@@ -382,9 +382,13 @@ class SlurmBackend:
         known = self.known.get(worker_id)
         if known is not None and known.ended:
             await self._check_leader()
-            await asyncio.to_thread(known.run.rename, self.forgotten / worker_id)
+            await asyncio.to_thread(self._put_aside, known.run)
             self.known.pop(worker_id, None)
             self.looking.poll.notify()
+
+    def _put_aside(self, run: Path) -> None:
+        run.rename(self.forgotten / run.name)
+        run_directory.delete_copies(run_directory.put_copies_away(self.runs, run.name))
 
     async def delete_logs(self, job: str) -> None:
         """Remove the directories of a job's forgotten workers."""

@@ -38,6 +38,7 @@ from stretto.service.http.routes import (
     timeline,
     tokens,
     training,
+    uploads,
     usage,
     webhooks,
     workers,
@@ -63,6 +64,7 @@ PARTS = (
         decisions,
         reservations,
         secrets,
+        uploads,
     ),
     *(
         priority_classes,

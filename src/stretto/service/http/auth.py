@@ -30,7 +30,7 @@ LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
 OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-original-host"})
 ALL, READ, JOBS = "all", "read", "jobs"  # scopes of tokens: what of their role they open
 ONLY = {READ: "reading", JOBS: "jobs and reading"}
-OF_JOBS = "/api/v1/jobs"
+OF_JOBS = ("/api/v1/jobs", "/api/v1/uploads")  # what the scope `jobs` opens
 CHANGES_NOTHING = frozenset({"/api/v1/jobs/dry-run", "/api/v1/whatif"})  # although one posts to them
 SECRETS = frozenset({"/api/v1/webhook-secrets"})  # for tokens of all scopes only
 UNKNOWN_TOKEN, EXPIRED_TOKEN = "unknown or revoked token", "the token has expired"
@@ -133,7 +133,7 @@ def check_scope(caller: Caller, method: str, path: str) -> None:
     if scope in ("", ALL):
         return
     reads = (method in SAFE or path in CHANGES_NOTHING) and path not in SECRETS
-    is_of_jobs = path == OF_JOBS or path.startswith(f"{OF_JOBS}/")
+    is_of_jobs = any(path == prefix or path.startswith(f"{prefix}/") for prefix in OF_JOBS)
     if not reads and not (scope == JOBS and is_of_jobs):
         line = f"the token is for {ONLY.get(scope, 'nothing')} only"
         raise Problem(HTTPStatus.FORBIDDEN, line, refusal=line)

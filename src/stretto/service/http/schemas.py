@@ -21,6 +21,7 @@ USER_NAME = r"^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$"
 UserName = Annotated[str, Field(pattern=USER_NAME)]
 ShareCount = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
 
 
@@ -45,6 +46,8 @@ class Submission(Asking):
     text: Annotated[str, Field(max_length=LARGEST_SUBMISSION)]
     name: Annotated[str, Field(max_length=255)] = "job file"  # its file's: of messages, and of its job
     workdir: Annotated[str, Field(max_length=4096)] = ""  # where it runs, if it does not say so itself
+    # What it brings along, as `POST /api/v1/uploads` has named it; its workers begin in a copy
+    upload: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
 
 
 class Sizes(Asking):
@@ -81,6 +84,23 @@ class SecretAsked(Asking):
     """What a secret is from now on. No answer, list or log has it."""
 
     value: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET_BYTES, json_schema_extra=WRITE_ONLY)]
+
+
+class UploadFile(Asking):
+    """A file, a symbolic link within the tree, or an empty folder."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024)]  # from the root of the tree
+    bytes: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = 0
+    parts: Annotated[list[Digest], Field(max_length=100_000)] = []  # SHA-256 of each MiB
+    executable: bool = False
+    target: Annotated[str, Field(max_length=1024)] = ""  # of a link
+    folder: bool = False
+
+
+class UploadAsked(Asking):
+    """All that a job brings along."""
+
+    entries: Annotated[list[UploadFile], Field(min_length=1, max_length=10_000)]
 
 
 class PriorityClassAsked(Asking):
@@ -165,6 +185,30 @@ class SecretList(Shown):
     """Secrets by owner and name."""
 
     secrets: list[Secret]
+
+
+class UploadBounds(Shown):
+    """How much may be uploaded, in bytes."""
+
+    most_bytes: int  # of one upload
+    most_file_bytes: int  # of one file
+    most_user_bytes: int  # of all uploads of one user
+    keep_s: float  # after the end of the last job that names it
+
+
+class UploadOffered(Shown):
+    """An upload that the service knows now."""
+
+    digest: str  # which a submission names
+    files: int
+    bytes: int
+    missing: list[str]  # parts that are to be sent
+
+
+class UploadShown(BaseModel):
+    """What a job has brought along; keys that do not hold are left out."""
+
+    entries: list[UploadFile]
 
 
 class ProblemShown(BaseModel):

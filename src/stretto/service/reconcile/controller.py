@@ -47,7 +47,7 @@ from stretto.service.reconcile.reconciler import (
     next_steps,
     wanted_slots,
 )
-from stretto.service.reconcile.worker_env import WorkerContext, start_of, with_secrets
+from stretto.service.reconcile.worker_env import WorkerContext, start_of, with_belongings
 from stretto.service.state.events import (
     Event,
     NodeDead,
@@ -99,7 +99,7 @@ class Dispatcher:
         try:
             if isinstance(command, Start):
                 start = start_of(self.log_writer.state, record, worker, self.context)
-                start = await with_secrets(start, record, self.context)
+                start = await with_belongings(start, record, self.context)
                 self.seen.see(await self._commanded(lambda: self.backend.start(start)))
                 self.start_errors.pop(record.id, None)
             else:

@@ -7,11 +7,14 @@ import asyncio
 import hashlib
 import hmac
 import re
+import sys
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
+from stretto.agent import upload_fetcher
+from stretto.agent.run_directory import COPY
 from stretto.agent.unix_users import Account, Accounts
 from stretto.backends.protocol import StartRefused, WorkerStart
 from stretto.jobfile import JobSpec
@@ -21,6 +24,7 @@ from stretto.model import InputError
 from stretto.service.sealed_secrets import SealedSecrets
 from stretto.service.state.records import JobRecord, Worker
 from stretto.service.state.state import State
+from stretto.service.uploads import UploadStore
 
 SCRIPT = "STRETTO_SCRIPT"  # in the environment of the first shell of a worker, and of nothing after it
 SETUP_DIR = "STRETTO_SETUP_DIR"  # in a worker's environment: a directory that its attempt alone has
@@ -149,6 +153,15 @@ mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 (umask 077; printf %s "$STRETTO_CA_CERTIFICATES" >"$STRETTO_CA_FILE") 2>/dev/null
 {RUN_SCRIPT}"""
 
+# Whoever runs the service has a Python that nodes of one machine, or of one image, have at the same place.
+FETCHER = "STRETTO_FETCHER"  # in the environment of the first shell of a worker, and of nothing after it
+FETCH = """stretto_copy="${{{setups}:-$STRETTO_CHECKPOINT_DIR}}"/{copy}
+stretto_python={python}; [ -x "$stretto_python" ] || stretto_python=python3
+"$stretto_python" -I -S -c "${fetcher}" "$stretto_copy" && cd "$stretto_copy"/{workdir} || {{
+echo "stretto: the job cannot begin in its upload" >&2; exit {failed}; }}
+unset {fetcher} stretto_python stretto_copy
+"""
+
 # What a setup leaves running must not hold the lock, for which other workers of the node wait.
 SETUP = """stretto_setup="${{{marks}:-$STRETTO_CHECKPOINT_DIR}}"/setup-{mark}
 (flock 9; [ -e "$stretto_setup.done" ] || {{ {setup}
@@ -167,6 +180,7 @@ class WorkerContext:
     workdirs: Path
     accounts: Accounts | None = None  # as whom jobs run; None: as the service's user
     secrets: SealedSecrets | None = None  # of users, for the workers of jobs that name them; None: no such
+    uploads: UploadStore | None = None  # of users, likewise
     authorities: str = ""  # certificates that they verify the service by; "": those of their system
 
     def token(self, job: str) -> str:
@@ -205,6 +219,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         **_lr_scaling_of(spec),
         **_latency_of(spec),
         **_task_of(state, record),
+        **_fetcher_of(spec),
         "PYTHONUNBUFFERED": "1",
         SCRIPT: _script(record, worker),
     }
@@ -213,9 +228,9 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         job=record.id,
         node=state.nodes[worker.node].name,
         gpus=worker.gpus,
-        command=("/bin/sh", "-c", PRELUDE, "sh", *shell_of(spec.run)),
+        command=("/bin/sh", "-c", _fetch(record, worker) + PRELUDE, "sh", *shell_of(spec.run)),
         env=env,
-        cwd=str(context.workdirs / spec.workdir) if spec.workdir else "",
+        cwd=str(context.workdirs / spec.workdir) if spec.workdir and not spec.upload else "",
         grace_s=spec.grace_period_s,
         name=spec.name,
         cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
@@ -227,12 +242,14 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
     )
 
 
-async def with_secrets(start: WorkerStart, record: JobRecord, context: WorkerContext) -> WorkerStart:
-    """The worker with the values of the secrets that its job names, read just now.
+async def with_belongings(start: WorkerStart, record: JobRecord, context: WorkerContext) -> WorkerStart:
+    """The worker with the values of the secrets that its job names, read just now; its upload is there.
 
     Raises StartRefused where one is gone, and NotNow where the service has not the key that opens them.
     """
-    asked = record.spec.secrets
+    asked, upload = record.spec.secrets, record.spec.upload
+    if upload is not None and context.uploads is not None:
+        await asyncio.to_thread(context.uploads.check_start, record.user, upload)
     if not asked or context.secrets is None:
         return start
     values = await asyncio.to_thread(context.secrets.opened, record.user, asked)
@@ -343,6 +360,30 @@ def _task_of(state: State, record: JobRecord) -> dict[str, str]:
         "SLURM_ARRAY_TASK_ID": index,
         "SLURM_ARRAY_TASK_COUNT": count,
     }
+
+
+def _fetch(record: JobRecord, worker: Worker) -> str:
+    """What the shell does first for a job with an upload: it goes into its copy. "" for any other job."""
+    if record.spec.upload is None:
+        return ""
+    # All nodes of a cluster may see one directory: each has a copy of its own there.
+    copy = f"{COPY}{record.id}.{record.attempt}.{worker.node}"
+    return FETCH.format(
+        copy=quote(copy),
+        python=quote(sys.executable),
+        workdir=quote(record.spec.workdir),
+        setups=SETUP_DIR,
+        fetcher=FETCHER,
+        failed=upload_fetcher.FAILED,
+    )
+
+
+def _fetcher_of(spec: JobSpec) -> dict[str, str]:
+    """By what a worker fetches the job's upload, and which."""
+    if spec.upload is None:
+        return {}
+    program = Path(upload_fetcher.__file__).read_text(encoding="utf-8")
+    return {"STRETTO_UPLOAD": spec.upload.digest, FETCHER: program}
 
 
 def _script(record: JobRecord, worker: Worker) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from math import isnan
 from typing import Any
@@ -154,6 +154,7 @@ class JobStatus:
     lost_s: float  # of training, by switches
     status: int | None  # with which it has ended
     checkpoint: str
+    upload: dict[str, Any] | None  # what it has brought along: digest, files, bytes
     preempted: str  # the last time: by which job, and what was left
     took_from: list[str]  # jobs of lower priority
     progress: dict[str, Any]  # what the training reported last
@@ -347,6 +348,7 @@ def status_of(
         lost_s=round(accounting.lost_s, 3),
         status=record.status,
         checkpoint=record.checkpoint,
+        upload=asdict(record.spec.upload) if record.spec.upload is not None else None,
         preempted=record.preempted.words if record.preempted is not None else "",
         took_from=list(record.took_from),
         progress={

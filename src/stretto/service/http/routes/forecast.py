@@ -114,6 +114,7 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
     require_nodes(service)
     given = submission.text, submission.name, submission.workdir
     spec, warnings = await while_listening(request, read_job_file(request, caller, *given))
+    spec = await service.with_upload(spec, submission.upload, caller.user)
     spec = admitted(service.state, spec, caller.user, caller.is_operator)
     await service.check_secrets(spec, caller.user)
 

@@ -102,6 +102,7 @@ async def submit(
     try:
         spec, warnings = await read_job_file(request, caller, *given)
         check_task_rate(request, caller, tasks_of(spec))
+        spec = await service.with_upload(spec, submission.upload, caller.user)
         accepted = await durably(
             request, service.submit(spec, caller.user, idempotency_key, caller.is_operator)
         )
