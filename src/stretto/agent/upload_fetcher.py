@@ -59,8 +59,8 @@ class Source:
         except urllib.error.HTTPError as answer:
             if answer.code in (408, 425, 429) or answer.code >= 500:
                 raise OSError(f"the service answers {answer.code}") from None
-            said = answer.read(1000).decode(errors="replace")
-            raise Refused(f"the service answers {answer.code} {said}") from None
+            reason = answer.read(1000).decode(errors="replace")
+            raise Refused(f"the service answers {answer.code} {reason}") from None
 
     def wait(self, failure: Exception) -> None:
         """Before it is asked again. Raises Refused once that has lasted too long."""

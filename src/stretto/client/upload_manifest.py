@@ -124,7 +124,7 @@ def check_sizes(files: Sequence[tuple[str, int]], most_bytes: int, most_file_byt
 
     files: paths and bytes.
     """
-    biggest = sorted(files, key=lambda one: (-one[1], one[0]))[:3]
+    biggest = sorted(files, key=lambda file: (-file[1], file[0]))[:3]
     named = ", ".join(f"{path} ({in_words(size)})" for path, size in biggest)
     hint = "name in .strettoignore what the job does not need"
     if biggest and biggest[0][1] > most_file_bytes:
@@ -186,7 +186,7 @@ def _check_link(entry: UploadEntry, by_path: Mapping[str, UploadEntry]) -> None:
     outside = f"upload: {entry.path}: expected a link within the tree, got one to {entry.target[:80]!r}"
     if entry.target.startswith("/") or CONTROL.search(entry.target):
         raise InputError(outside)
-    at = entry.path.split("/")[:-1]
+    reached = entry.path.split("/")[:-1]
     left = entry.target.split("/")
     followed = 0
     while left:
@@ -194,17 +194,17 @@ def _check_link(entry: UploadEntry, by_path: Mapping[str, UploadEntry]) -> None:
         if name in ("", "."):
             continue
         if name == "..":
-            if not at:
+            if not reached:
                 raise InputError(outside)
-            at.pop()
+            reached.pop()
             continue
-        at.append(name)
-        other = by_path.get("/".join(at))
+        reached.append(name)
+        other = by_path.get("/".join(reached))
         if other is not None and other.target:
             followed += 1
             if followed > MOST_LINKS or other.target.startswith("/"):
                 raise InputError(outside)
-            at.pop()
+            reached.pop()
             left = [*other.target.split("/"), *left]
 
 

@@ -68,18 +68,18 @@ def upload_tree(root: Path, limits: Mapping[str, Any]) -> UploadTree:
     """
     if not root.is_dir():
         raise InputError(f"--upload {root}: expected a directory")
-    found = sorted(_found(root))
-    if not found:
+    listed = sorted(_found(root))
+    if not listed:
         raise InputError(f"--upload {root}: expected a directory with a file in it")
-    if len(found) > MOST_ENTRIES:  # said before anything is read
+    if len(listed) > MOST_ENTRIES:  # said before anything is read
         raise InputError(
             f"--upload {root}: expected at most {MOST_ENTRIES} files, got more; most are in "
-            f"{_fullest(found)}: name in {IGNORE} what the job does not need"
+            f"{_fullest(listed)}: name in {IGNORE} what the job does not need"
         )
-    sizes = [(path, status.st_size) for path, status in found if stat.S_ISREG(status.st_mode)]
+    sizes = [(path, status.st_size) for path, status in listed if stat.S_ISREG(status.st_mode)]
     check_sizes(sizes, int(limits["most_bytes"]), int(limits["most_file_bytes"]))
     places: dict[str, tuple[str, int]] = {}
-    manifest = UploadManifest(tuple(_entry(root, path, status, places) for path, status in found))
+    manifest = UploadManifest(tuple(_entry(root, path, status, places) for path, status in listed))
     if len(manifest.content) > LARGEST_MANIFEST_BYTES:
         raise InputError(
             f"--upload {root}: expected fewer files, or shorter paths: their list has "

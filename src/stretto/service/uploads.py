@@ -2,8 +2,8 @@
 
 Below a directory that is the service's alone each owner has a folder: `manifests/DIGEST.json` says what an
 upload holds, `parts/XX/DIGEST` has the content of files. Names of files are in manifests only, so no path of
-a user is ever a path here. Parts are shared between the uploads of one owner, and with nobody else's: whoever
-knows a digest does not have what it names.
+a user is ever a path here. Parts are shared between the uploads of one owner, and with no other user's: to
+know a digest is not to have what it names.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from stretto.jobfile.parts import Upload
 from stretto.model import InputError
 
 UPLOADS = "uploads"  # in the state directory, unless the service is told another place
-LEAST_KEPT_S = 3_600.0  # of what nobody names: it may be on its way; chosen
+LEAST_KEPT_S = 3_600.0  # of what no job names: it may be on its way; chosen
 PIECE_BYTES = 1 << 18  # of what is sent at once
 PARTIAL = ".part-"
 
@@ -68,12 +68,12 @@ class UploadStore:
         """Keep parts, each behind its length. Raises InputError for any that the upload does not name."""
         manifest = self.manifest(owner, digest)
         parts: dict[Path, bytes] = {}
-        at = 0
-        while at < len(pack):
-            size = int.from_bytes(pack[at : at + LENGTH_BYTES], "big")
-            at += LENGTH_BYTES
-            content = pack[at : at + size]
-            at += size
+        offset = 0
+        while offset < len(pack):
+            size = int.from_bytes(pack[offset : offset + LENGTH_BYTES], "big")
+            offset += LENGTH_BYTES
+            content = pack[offset : offset + size]
+            offset += size
             name = hashlib.sha256(content).hexdigest()
             if manifest.sizes.get(name) != size:
                 raise InputError("upload: expected parts that its manifest names, got another or a cut one")
