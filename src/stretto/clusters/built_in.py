@@ -38,6 +38,9 @@ def built_in_clusters() -> Mapping[str, BuiltIn]:
     )
     for gpus, word, share in ((352, "tenth", 0.1), (440, "eighth", 0.125), (888, "quarter", 0.25)):
         clusters[f"lyra-{gpus}"] = BuiltIn("lyra", share, f"lyra with a {word} of its servers of each kind")
+    clusters["mixed-64"] = BuiltIn(
+        "mixed", 1, "sia-hetero-64, and 32 v100 of an inference service that may be on loan"
+    )
     return clusters
 
 

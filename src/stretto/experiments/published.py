@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from stretto.experiments import mixed
 from stretto.experiments.cornucopia import causes as cornucopia_causes
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
@@ -82,6 +83,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment("cornucopia-fig10", "Cornucopia, figure 10", "chronus", comparison.figure10, 12),
         Experiment("cornucopia-profile", "Cornucopia, section 4.3", "", parts.profile),
+        Experiment(
+            "one-for-all",
+            "Stretto's own: all classes of jobs on one cluster",
+            "",
+            mixed.one_for_all,
+            210,
+            not_whole="210 simulations of up to a minute each",
+        ),
         lyra("lyra-table5", "table 5", tables.table5, 16, "12 min"),
         lyra("lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 9),
         lyra("lyra-table6", "table 6", tables.table6, 6, "6 min"),

@@ -159,20 +159,20 @@ def recorded(making: Making) -> Sequence[Pair]:
             Truth(duration_s=float(ran_s), outcome=ended),
         )
         for name, at_s, job_gpus, ran_s, ended in zip(
-            _names("job", count), _arrivals(making), gpus, duration_s, outcome, strict=True
+            names_of("job", count), arrivals_s(making), gpus, duration_s, outcome, strict=True
         )
     ]
 
 
 def trainings(making: Making) -> Sequence[Pair]:
     """Whole trainings of catalogue models; size classes as frequent as among Philly's jobs."""
-    models = _models_drawn(making, PHILLY_CLASSES)
+    models = models_drawn(making, PHILLY_CLASSES)
     category = making.stream(CLASS).random(making.count)
     return [
-        (_training(name, at_s, model, tuned, _adaptivity(making, drawn)), Truth())
+        (training(name, at_s, model, tuned, _adaptivity(making, drawn)), Truth())
         for name, at_s, (model, tuned), drawn in zip(
-            _names("", making.count, [model.name for model, _ in models]),
-            _arrivals(making),
+            names_of("", making.count, [model.name for model, _ in models]),
+            arrivals_s(making),
             models,
             category,
             strict=True,
@@ -193,13 +193,13 @@ DEADLINE_SLACK = (1.1, 2.0)  # of the tuned runtime; UniSched (TPDS 2024), secti
 def demonstration(making: Making) -> Sequence[Pair]:
     """A little of everything: trainings of all classes of adaptivity, deadlines, interactive sessions."""
     rng = making.stream(EXTRA)
-    models = _models_drawn(making, DEMO_CLASSES)
+    models = models_drawn(making, DEMO_CLASSES)
     kinds = rng.permutation(making.count) / making.count  # so that small workloads have their shares exactly
     due = rng.permutation(making.count) / making.count < DEMO_DEADLINE
     mixed = replace(making, rigid=DEMO_RIGID, strong_scaling=DEMO_STRONG_SCALING)
     pairs: list[Pair] = []
-    names = _names("", making.count, [model.name for model, _ in models])
-    for row, at_s in enumerate(_arrivals(making)):
+    names = names_of("", making.count, [model.name for model, _ in models])
+    for row, at_s in enumerate(arrivals_s(making)):
         user = DEMO_USERS[int(rng.integers(len(DEMO_USERS)))]
         slack, session = rng.uniform(*DEADLINE_SLACK), rng.standard_normal()
         if kinds[row] >= 1 - DEMO_INTERACTIVE:
@@ -211,17 +211,18 @@ def demonstration(making: Making) -> Sequence[Pair]:
                 kind=Kind.INTERACTIVE,
                 user=user,
             )
-            pairs.append((job, Truth(duration_s=_session_s(float(session)))))
+            pairs.append((job, Truth(duration_s=session_s(float(session)))))
             continue
         model, tuned = models[row]
-        job = _training(names[row], at_s, model, tuned, _adaptivity(mixed, float(kinds[row])))
+        job = training(names[row], at_s, model, tuned, _adaptivity(mixed, float(kinds[row])))
         deadline_s = float(ceil(at_s + slack * tuned.runtime_s))
         rewards = (Reward(deadline_s, 1.0),) if due[row] else ()
         pairs.append((replace(job, user=user, rewards=rewards), Truth()))
     return pairs
 
 
-def _training(name: str, at_s: float, model: CatalogueModel, tuned: Request, adaptivity: Adaptivity) -> Job:
+def training(name: str, at_s: float, model: CatalogueModel, tuned: Request, adaptivity: Adaptivity) -> Job:
+    """A whole training as its owner asks for it."""
     return Job(
         JobId(name),
         at_s,
@@ -232,17 +233,19 @@ def _training(name: str, at_s: float, model: CatalogueModel, tuned: Request, ada
     )
 
 
-def _arrivals(making: Making) -> list[float]:
+def arrivals_s(making: Making) -> list[float]:
+    """Of each job, when it is submitted, ascending."""
     times_s = arrival_times_s(PATTERNS[making.arrivals], making.count, making.hours, making.stream(ARRIVAL))
     return list(times_s.tolist())
 
 
-def _names(start: str, count: int, middles: Sequence[str] = ()) -> list[str]:
+def names_of(start: str, count: int, middles: Sequence[str] = ()) -> list[str]:
+    """Names that end with a number; middles: how each begins instead of `start`."""
     digits = len(str(count - 1))
     return [f"{middles[row] if middles else start}-{row:0{digits}d}" for row in range(count)]
 
 
-def _models_drawn(making: Making, classes: FloatArray) -> list[tuple[CatalogueModel, Request]]:
+def models_drawn(making: Making, classes: FloatArray) -> list[tuple[CatalogueModel, Request]]:
     """(jobs,) what each job trains and what its owner asks for."""
     by_class = _by_class(making.models)
     gpu_type, per_node, most = _reference(making.cluster)
@@ -290,6 +293,7 @@ def _adaptivity(making: Making, drawn: float) -> Adaptivity:
     return Adaptivity.STRONG_SCALING if drawn < making.rigid + making.strong_scaling else Adaptivity.ADAPTIVE
 
 
-def _session_s(normal: float) -> float:
+def session_s(normal: float) -> float:
+    """Length of an interactive session; normal: a draw from the standard normal distribution."""
     shortest, median, longest = SESSION_S
     return float(np.clip(np.floor(median * np.exp(0.8 * normal)), shortest, longest))

@@ -11,6 +11,7 @@ from stretto.traces.helios_made import EVEN_SAMPLE, HOURS, SAMPLE, SATURN, SINGL
 from stretto.traces.lyra import lyra, percentiles, testbed
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
+from stretto.traces.mixed import mixed
 from stretto.traces.ones import ones, ones_usual_batch
 from stretto.traces.workload import Workload
 
@@ -91,6 +92,11 @@ MADE: Mapping[str, MadeKind] = {
         helios("mix2", SINGLE_SAMPLE),
         Making(jobs=360, hours=8.0, arrivals="venus"),
         "the same with one GPU for each job",
+    ),
+    "mixed": MadeKind(
+        mixed,
+        Making(jobs=160, hours=8.0, arrivals="sia", models="all"),
+        "sessions, deadlines, elastic, rigid, hybrid-parallel and urgent trainings of two teams, all at once",
     ),
     "demo": MadeKind(
         demonstration,
