@@ -226,9 +226,9 @@ class Alternatives:
     beyond: float  # every alternative left out loses at least this; inf where none is
 
 
-def alternatives(program: Program, priced: Priced) -> Alternatives:
-    """All alternatives to what the rows pick at these prices, or the nearest `MOST_KEPT`."""
-    reduced = program.worth - priced.prices[program.kind] * program.units
+def alternatives(program: Program, prices: FloatArray, most: int = MOST_KEPT) -> Alternatives:
+    """All alternatives to what the rows pick at these prices, or the nearest `most`."""
+    reduced = program.worth - prices[program.kind] * program.units
     base = program.best(reduced)
     loss = reduced[base][program.row] - reduced
     if program.shares_units:
@@ -236,10 +236,10 @@ def alternatives(program: Program, priced: Priced) -> Alternatives:
     loss[base] = np.inf
     beyond = np.inf
     kept = np.flatnonzero(loss < np.inf)
-    if kept.size > MOST_KEPT:
-        near = np.argpartition(loss[kept], MOST_KEPT)
-        beyond = float(loss[kept[near[MOST_KEPT]]])
-        kept = kept[np.sort(near[:MOST_KEPT])]
+    if kept.size > most:
+        near = np.argpartition(loss[kept], most)
+        beyond = float(loss[kept[near[most]]])
+        kept = kept[np.sort(near[:most])]
     kept = kept[np.argsort(loss[kept], kind="stable")]
     return Alternatives(base, kept, loss[kept], beyond)
 

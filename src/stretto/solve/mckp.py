@@ -24,16 +24,26 @@ FIRST_LOOK = 10  # part of the updates spent on a proof before anything else is 
 REOPENED = (96, 192)  # nearest alternatives reopened to improve a choice, in turn; measured
 WIDTH = 200  # states kept meanwhile; measured: 600 gains a little for thrice the work
 MOST_PASSES = 40  # of a repair; chosen: each moves at least one row of a kind; 5 to 15 are usual
+MOST_REPAIRED = 4_000  # alternatives when a choice goes on; chosen: 20,000 took longer and gained nothing
+KEEPING = 0.1  # part of `Limits.kept_gap` that rows may lose by keeping what they have; chosen
 USUAL = Limits()
 MANY_NODES = Limits(nodes=1_000_000)
 
 
-def assign(problem: Knapsack, limits: Limits = USUAL, start: ArrayLike | None = None) -> Assignment:
+def assign(
+    problem: Knapsack,
+    limits: Limits = USUAL,
+    start: ArrayLike | None = None,
+    is_held: BoolArray | None = None,
+) -> Assignment:
     """The best choice, or within `limits` the best one found and how far it can be from the best.
 
-    start: (kinds,) prices to begin with, such as those of the last round. The problem's `prefer` decides
-    among choices whose values agree to 1e-8 of the largest one, and never otherwise. In a choice that is not
-    proven, it decides only among rows that are alike.
+    start: (kinds,) prices to begin with, such as those of the last round. is_held: (cells,) of a problem
+    told by them, what rows have now. Given both, most rows keep that as long as the whole is certified, at
+    those prices, to be within `limits.kept_gap` of the best.
+
+    The problem's `prefer` decides among choices whose values agree to 1e-8 of the largest one, and never
+    otherwise. In a choice that is not proven, it decides only among rows that are alike.
 
     A pick that is worth nothing is not made. Equal values go to fewer units of a kind, then to the lower
     column. Beyond that ties fall in a way that depends on the arrays alone. Raises `NoSolution` when the
@@ -41,6 +51,10 @@ def assign(problem: Knapsack, limits: Limits = USUAL, start: ArrayLike | None = 
     """
     program, frame = read(problem)
     first_prices = _start(start, program, frame)
+    if is_held is not None and first_prices is not None and first_prices.any():
+        going_on = _going_on(program, frame, first_prices, is_held, limits)
+        if going_on is not None:
+            return going_on
     # Where the best columns of all rows fit together there is nothing to decide.
     free = _unconstrained(program)
     if free is not None:
@@ -48,10 +62,35 @@ def assign(problem: Knapsack, limits: Limits = USUAL, start: ArrayLike | None = 
 
     # The relaxation gives prices and a bound; the few rows that it leaves open are searched.
     priced = search_prices(program, limits, first_prices)
-    incumbent, nodes = _searched(program, priced, alternatives(program, priced), limits)
+    incumbent, nodes = _searched(program, priced, alternatives(program, priced.prices), limits)
     proof: Proof = "exact" if incumbent.is_best else "relaxed"
     pick = settled(program, incumbent.pick)
     return frame.assignment(pick, priced.prices, priced.bound - incumbent.floor, proof, nodes)
+
+
+def _going_on(
+    program: Program, frame: Frame, prices: FloatArray, is_held: BoolArray, limits: Limits
+) -> Assignment | None:
+    """What rows have, but where that loses most, and repaired; None where it may be too far from the best."""
+    near = alternatives(program, prices, MOST_REPAIRED)
+    reduced = program.worth - prices[program.kind] * program.units
+    most = reduced[near.base]
+    bound = float(most.sum() + prices @ program.capacity)
+    # What each row has, as the best of its cells that say so, and what it loses by that.
+    cell = np.flatnonzero((frame.cell >= 0) & is_held[frame.cell])
+    by_row = np.lexsort((-reduced[cell], program.row[cell]))
+    cell = cell[by_row]
+    cell = cell[np.diff(program.row[cell], prepend=-1) > 0]
+    loss = most[program.row[cell]] - reduced[cell]
+    # Those that lose least keep it, up to a part of what may be lost.
+    by_loss = np.argsort(loss, kind="stable")
+    stays = cell[by_loss[np.cumsum(loss[by_loss]) <= KEEPING * limits.kept_gap * bound]]
+    pick = near.base.copy()
+    pick[program.row[stays]] = stays
+    pick = repaired(program, prices, near, pick)
+    if bound - program.total(pick) > limits.kept_gap * program.total(pick):
+        return None
+    return frame.assignment(pick, prices, bound, "relaxed")
 
 
 def assign_by_prices(problem: Knapsack, limits: Limits = USUAL, start: ArrayLike | None = None) -> Assignment:
@@ -63,7 +102,7 @@ def assign_by_prices(problem: Knapsack, limits: Limits = USUAL, start: ArrayLike
         return frame.assignment(free, np.zeros(program.capacity.size), 0.0, "unconstrained")
     priced = search_prices(program, limits, first_prices)
     # No proof is tried: the pick at the best prices, repaired and improved, stands beside the bound.
-    near = alternatives(program, priced)
+    near = alternatives(program, priced.prices)
     pick = _improved(program, priced, near, repaired(program, priced.prices, near, priced.pick))
     proof: Proof = "exact" if priced.bound - program.total(pick) <= ROUNDING * priced.bound else "relaxed"
     return frame.assignment(settled(program, pick), priced.prices, priced.bound, proof)

@@ -26,6 +26,7 @@ class Limits:
     price_gap: float = 1e-5  # the price search ends when its bound is this near (relatively) to the best one
     updates: int = 1_000_000  # states times options in the dynamic programme; about 15 ns each
     good_gap: float = 1e-4  # good enough, if a tenth of the updates did not prove the best choice
+    kept_gap: float = 1e-3  # good enough for a choice that goes on from what rows have; chosen
     nodes: int = 200  # branch-and-bound nodes of HiGHS
     branch_gap: float = 0.005  # HiGHS is called above this gap, or where most rows are alike
     branch_cells: int = 600  # and only if no more cells than that, equal rows counted once, are undecided
@@ -264,24 +265,35 @@ def read(problem: Knapsack) -> tuple[Program, Frame]:
     worth = plain if prefer is None else plain + prefer[cell]
 
     # Rows as those that are left, and before the cells of each its "none": "none" stands for cell -1.
-    row = np.searchsorted(free, given.row[cell])
-    begin = np.searchsorted(row, np.arange(free.size))
-    with_none = np.insert(np.arange(cell.size), begin, -1)
-    whole = np.append(plain, 0.0)[with_none]
+    number = np.cumsum(given.forced < 0) - 1
+    row = number[given.row[cell]]
+    count = np.bincount(row, minlength=free.size)
+    place = np.arange(cell.size) + row + 1
+    size = cell.size + free.size
+    column, units, kind = np.zeros((3, size), dtype=np.int64)
+    column[place], units[place], kind[place] = position + 1, given.units[cell], given.kind[cell]
+    cell_of = np.full(size, -1)
+    cell_of[place] = cell
+    whole = np.zeros(size)
+    whole[place] = plain
+    wished = whole
+    if prefer is not None:
+        wished = np.zeros(size)
+        wished[place] = worth
     program = Program(
-        start=np.flatnonzero(with_none < 0),
-        row=np.insert(row, begin, np.arange(free.size)),
-        column=np.append(position + 1, 0)[with_none],
-        worth=whole if prefer is None else np.append(worth, 0.0)[with_none],
+        start=np.cumsum(count + 1) - (count + 1),
+        row=np.repeat(np.arange(free.size), count + 1),
+        column=column,
+        worth=wished,
         plain=whole,
-        units=np.append(given.units[cell], 0)[with_none],
-        kind=np.append(given.kind[cell], 0)[with_none],
+        units=units,
+        kind=kind,
         capacity=capacity,
         sort=None if given.sort is None else given.sort[free],
         shares_units=given.shares_units,
         size=free.size * (given.cols + 1),
     )
-    return program, Frame(given, free, np.append(cell, -1)[with_none], forced_value, unit, tie)
+    return program, Frame(given, free, cell_of, forced_value, unit, tie)
 
 
 def cells_of(problem: MultipleChoiceKnapsack) -> SparseKnapsack:

@@ -28,7 +28,8 @@ from stretto.model import (
     virtual_nodes,
 )
 from stretto.place.registry import load_placer
-from stretto.policies.sia.policy import Discount, FirstType, Sia
+from stretto.policies.sia.policy import Discount, FirstType, Sia, SiaMemory
+from stretto.solve import assign
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 
 A, B = GpuType("A"), GpuType("B")
@@ -68,6 +69,7 @@ def allocate(
     now_s: float = 10_000.0,
     progress: Any = None,
     shown: list[Evidence] | None = None,
+    memory: Any = None,
     **speeds: Any,
 ) -> Shares:
     types = len(cluster.types)
@@ -76,6 +78,7 @@ def allocate(
         cluster=cluster,
         allocations=held,
         now_s=now_s,
+        memory=memory,
         known_progress=progress or grown(len(jobs)),
         known_evidence=shown or evidence(len(jobs), types),
     )
@@ -469,3 +472,27 @@ def test_a_job_starts_on_the_next_configuration_whatever_runs_beside_it(neighbou
     )
     speeds = speeds_of(offered, [offered.gpus.tolist()] * 2, requested_per_s=np.array([[3.0], [1.0]]))
     assert Sia().allocate(snapshot, speeds).gpus.tolist() == [4, 1]
+
+
+def test_a_round_about_many_jobs_goes_on_from_the_prices_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [a_job(str(number)) for number in range(8)]
+    few = allocate(Sia(), TABLE_1, jobs, GOODPUT * 4)
+    assert few.memory is None, "a small cluster is decided anew, and remembers nothing"
+    large = Sia(goes_on_from=8)
+    first = allocate(large, TABLE_1, jobs, GOODPUT * 4)
+    assert first.gpus.tolist() == few.gpus.tolist()
+    assert isinstance(first.memory, SiaMemory)
+    assert max(first.memory.prices) > 0
+    asked = list[Any]()
+
+    def noted(problem: Any, **also: Any) -> Any:
+        asked.append(also)
+        return assign(problem, **also)
+
+    monkeypatch.setattr("stretto.policies.sia.policy.assign", noted)
+    for memory in (first.memory, SiaMemory((1.0,)), None):
+        allocate(large, TABLE_1, jobs, GOODPUT * 4, memory=memory)
+    assert asked[0]["start"].tolist() == list(first.memory.prices)
+    assert asked[1:] == [{}, {}], "prices of other pools say nothing"

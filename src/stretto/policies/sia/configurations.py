@@ -152,7 +152,7 @@ class ConfigurationSet:
         cell or -1. It is a multiple-choice knapsack, so no general solver of integer programs is needed.
         """
         # Jobs that ask for the same are alike; without columns by request all may be.
-        sort = np.unique(self.request, axis=0, return_inverse=True)[1].ravel() if self.fixed.any() else None
+        sort = _sorts_of(self.request) if self.fixed.any() else None
         return SparseKnapsack(
             rows=self.cells.rows,
             cols=self.columns,
@@ -170,6 +170,8 @@ class ConfigurationSet:
 
     def fewest_first(self, jobs: JobTable) -> FloatArray:
         """(cells,) a trifle for fewer GPUs where a job serves: all that keep its latency are alike."""
+        if not jobs.serves.any():
+            return np.zeros(self.cells.row.size)
         return np.where(jobs.serves[self.cells.row], -FEWER_IS_BETTER * self.gpus, 0.0)
 
     def capacity(self, snapshot: Snapshot, stay: IntArray) -> IntArray:
@@ -270,6 +272,15 @@ class ConfigurationSet:
         acceptable = _acceptable(pools, self.reserved, rows, np.arange(len(pools.kind)), request)
         fixed = (fits & acceptable & allowed[:, pools.kind]).any(axis=1)
         return np.where(self.fixed, fixed, elastic)
+
+
+def _sorts_of(request: IntArray) -> IntArray:
+    """(jobs,) numbers of the distinct rows of (jobs, types), in their order; columns in turn are quicker."""
+    sort = np.zeros(len(request), dtype=np.int64)
+    for column in request.T:
+        values, place = np.unique(column, return_inverse=True)
+        sort = np.unique(sort * len(values) + place, return_inverse=True)[1]
+    return sort
 
 
 def _acceptable(pools: Pools, reserved: IntArray, row: IntArray, pool: IntArray, gpus: IntArray) -> BoolArray:

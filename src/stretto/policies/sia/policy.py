@@ -1,6 +1,6 @@
 """Sia: goodput of every job on every bundle of GPUs, and the best choice of bundles as one program."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from stretto.policies.sia.configurations import ConfigurationSet, restart_costs_
 from stretto.settings import CheckedSettings, setting
 from stretto.solve import assign
 
+ANY_JOBS = 10**9  # more than there are: every round is decided anew
 MOST_POWER = 16  # chosen: 1000^16 is still a number that can be summed
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
 LATER_IS_BETTER = 1e-8  # ties of waiting jobs go to the last type, as seen in the published simulator
@@ -43,6 +44,13 @@ class Discount(StrEnum):
 
     PAPER = "paper"  # without limit: a job may rather be stopped than be made smaller
     ROBUST = "robust"  # never below being stopped
+
+
+@dataclass(frozen=True)
+class SiaMemory:
+    """What a round about many jobs goes on from."""
+
+    prices: tuple[float, ...]  # by pool of GPUs, worth of one more
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,13 @@ class Sia(CheckedSettings, space="policy"):
         sizes_by_type=True,  # hybrid-parallel jobs, section 3.4
         order="its program over all jobs at once; exact ties by fair share",
         starvation="bounded in practice: the first GPU of a job is worth more than a further one of another",
-        reproducing={"discount": "paper", "size_digits": "62"},  # with measured profiles
+        reproducing={
+            "discount": "paper",
+            "size_digits": "62",
+            "goes_on_from": f"{ANY_JOBS}",
+        },  # with measured profiles
         artifact={"first_type": "blind", "decimals": "2"},  # as its simulator
-        former={"size_digits": "62"},
+        former={"size_digits": "62", "goes_on_from": f"{ANY_JOBS}"},
     )
 
     round_s: float = setting(60.0, above=0)  # seconds between rounds; section 4.3
@@ -86,6 +98,9 @@ class Sia(CheckedSettings, space="policy"):
 
     # significant binary digits of numbers of nodes: all up to 2^6, then steps of at most 1/32; 62: all
     size_digits: int = setting(6, at_least=1, at_most=ALL_SIZES)
+
+    # jobs from which a round goes on from the last one; chosen: of fewer, all can be decided anew quickly
+    goes_on_from: int = setting(5_000, at_least=1)
 
     @property
     def profiles_first(self) -> bool:
@@ -112,9 +127,15 @@ class Sia(CheckedSettings, space="policy"):
         # The ILP: at most one configuration for each job, within the GPUs of each type.
         with span("solve"):
             prefer = _prefer(configs, valid) + configs.fewest_first(snapshot.jobs)
-            chosen = assign(configs.knapsack(worth, valid, capacity, forced, prefer))
+            problem = configs.knapsack(worth, valid, capacity, forced, prefer)
+            is_large = len(snapshot.jobs) >= self.goes_on_from
+            if is_large and (prices := _prices_before(snapshot, capacity.size)) is not None:
+                chosen = assign(problem, start=prices, is_held=configs.current)
+            else:
+                chosen = assign(problem)
         lacks_room = configs.lacks_room(configs.valid, forced, capacity)
-        return configs.shares(snapshot, chosen, lacks_room)
+        shares = configs.shares(snapshot, chosen, lacks_room)
+        return replace(shares, memory=SiaMemory(tuple(chosen.prices.tolist()))) if is_large else shares
 
     def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
         """(jobs, types) the most that a job could pay for one GPU of a type, NaN where it cannot run there.
@@ -179,6 +200,13 @@ class Sia(CheckedSettings, space="policy"):
         age_s = snapshot.now_s - jobs.submitted_s
         factor = np.maximum(age_s - jobs.progress.restarts * restart_s, 0.0) / (age_s + restart_s)
         return np.where((age_s >= restart_s) & runs, factor, 1.0)
+
+
+def _prices_before(snapshot: Snapshot, pools: int) -> FloatArray | None:
+    """(pools,) what a GPU of each was worth in the last round; None where that is not known."""
+    before = snapshot.memory
+    known = isinstance(before, SiaMemory) and len(before.prices) == pools
+    return np.array(before.prices) if known else None
 
 
 def _prefer(configs: ConfigurationSet, valid: BoolArray) -> FloatArray:
