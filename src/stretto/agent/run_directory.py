@@ -22,7 +22,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from stretto.agent import containment, supervisor, unix_users
+from stretto.agent import containment, inside, supervisor, unix_users
 from stretto.agent.requests import WORKER_ID
 from stretto.agent.supervisor import KNOWN_TWICE
 
@@ -311,6 +311,22 @@ def spawn_supervisor(
         )
     finally:
         os.close(control)
+
+
+def spawn_inside(run: Path, line: int) -> int:
+    """Start what reaches a worker by a line that is open both ways; its process id."""
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", str(Path(inside.__file__)), str(run)],
+        {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_")},
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, line, 0),
+            (os.POSIX_SPAWN_DUP2, line, 1),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0o600),
+        ],
+        setsid=True,
+        setsigmask=[],
+    )
 
 
 def give_order(run: Path, order: dict[str, Any] | None) -> bool:

@@ -242,12 +242,25 @@ class Handler(BaseHTTPRequestHandler):
                 self.reply(200, workers.order(requests.worker_id_of(name), order))
             case ("GET", "v1", "workers", name, "log"):
                 self.reply_log(requests.worker_id_of(name), query)
+            case ("POST", "v1", "workers", name, "reach"):
+                self.hand_on(requests.worker_id_of(name))
             case ("DELETE", "v1", "workers", name):
                 self.reply(200, workers.forget(requests.worker_id_of(name)))
             case ("DELETE", "v1", "jobs", job, "logs"):
                 self.reply(200, {"removed": workers.delete_logs(job)})
             case _:
                 raise Refused(404, f"no {self.command} {url.path}")
+
+    def hand_on(self, worker_id: str) -> None:
+        """Give this connection to a program beside a worker (`inside`), for as long as that lasts."""
+        running = self.server.workers.running(worker_id)
+        self.close_connection = True  # what follows are no requests
+        self.send_response_only(HTTPStatus.SWITCHING_PROTOCOLS)
+        for name, value in (("Connection", "Upgrade"), ("Upgrade", "stretto-frames")):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.flush()
+        self.server.workers.reach(running, self.connection.fileno())
 
     def reply_log(self, worker_id: str, query: dict[str, str]) -> None:
         """A piece of a log, waiting for one where nothing is there yet."""

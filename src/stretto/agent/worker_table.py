@@ -237,6 +237,26 @@ class WorkerTable:
                 return self.forgotten / worker_id / "log", None
         raise Refused(404, f"no worker {worker_id}")
 
+    def running(self, worker_id: str) -> Path:
+        """The run directory of a worker that runs; raises Refused."""
+        with self.lock:
+            worker = self.worker(worker_id)
+            if worker.view["phase"] != "running" or worker.view["status"] is not None:
+                raise Refused(409, f"worker {worker_id} does not run")
+            return worker.run
+
+    def reach(self, run: Path, line: int) -> None:
+        """Have a line served beside a worker; returns once that is over."""
+        with self.lock:  # before anything looks for orphans among our children
+            pid = run_directory.spawn_inside(run, line)
+            process = supervisor.process_at(pid)
+            if process:
+                self.supervisors[pid] = process.ticks
+            handle = supervisor.handle_of(pid, process.ticks) if process else None
+        if handle is not None:
+            select.select([handle], [], [])
+            os.close(handle)
+
     def listed(self, after: str, wait_s: float) -> dict[str, Any]:
         """All workers, as soon as they differ from what they were at `after` or `wait_s` is over."""
         with self.lock:

@@ -269,6 +269,38 @@ class HandsOver(Protocol):
         ...
 
 
+class Line(Protocol):
+    """Bytes both ways between the service and a program beside a worker: frames of `stretto.agent.inside`."""
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """So many bytes; raises EOFError at its end, OSError where it breaks."""
+        ...
+
+    def write(self, data: bytes, /) -> None:
+        """Leave bytes to be sent."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until there is room for more; raises OSError where it breaks."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it: what runs at the other end is ended."""
+        ...
+
+
+@runtime_checkable
+class ReachesWorkers(Protocol):
+    """A backend that starts programs and connections beside a worker that runs."""
+
+    async def reach(self, worker_id: str) -> Line:
+        """A line to a new `stretto.agent.inside` beside a worker; the first frame says what to start.
+
+        Raises NoSuchWorker, BackendUnreachable, and InputError where this worker cannot be reached.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class GpuUse:
     """What one GPU has done lately."""

@@ -27,6 +27,7 @@ from stretto.cli import (
     options,
     policies,
     priority_classes,
+    reaching,
     reproduce,
     reserve,
     secrets,
@@ -86,6 +87,8 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(submit.submit)
 app.command()(submit.attach)
+app.command("exec")(reaching.execute)
+app.command()(reaching.forward)
 app.command()(submit.job_schema)
 app.command("list")(jobs.list_jobs)
 for verb in (jobs.describe, forecast.explain, jobs.logs, events.events):

@@ -40,7 +40,7 @@ def attach(client: "Client", job: str) -> bool:
     with line:
         if sys.stdin.isatty():
             say(f"attached to job {job}; ctrl-] leaves it running")
-        with _raw_keys():
+        with raw_keys():
             return _join(line, key.encode())
 
 
@@ -134,7 +134,7 @@ def _show(screen: int, said: bytes) -> None:
 
 
 @contextmanager
-def _raw_keys() -> Iterator[None]:
+def raw_keys() -> Iterator[None]:
     """Every key as it is typed, on a terminal."""
     if not sys.stdin.isatty():
         yield

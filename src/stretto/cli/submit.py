@@ -16,6 +16,7 @@ import typer
 from stretto.cli import completion, options
 from stretto.cli.option_classes import with_option_classes
 from stretto.cli.printing import say, show_json, show_line
+from stretto.cli.reaching import Rank, come_back
 from stretto.cli.service import JobName, Token, Url, one_line, promise_in_words, service, when_of
 from stretto.model import InputError
 from stretto.service.state.messages import gpus_of
@@ -160,11 +161,14 @@ def _working_directory(given: str) -> str:
         raise InputError("the working directory is gone: go to another one, or give --workdir") from None
 
 
-def attach(job: JobName, url: Url = "", token: Token = "") -> None:
-    """Attach to the terminal of an interactive job; ctrl-] leaves it running."""
+def attach(job: JobName, rank: Rank = None, url: Url = "", token: Token = "") -> None:
+    """Come back to a terminal of exec, or that of an interactive job; ctrl-] leaves it running."""
     from stretto.cli.attaching import attach
 
     with service(url, token) as client:
+        described = client.describe(job)
+        if described["kind"] != "interactive" and described["ended_s"] is None:
+            raise typer.Exit(come_back(client, job, rank))
         found = client.wait(job) if attach(client, job) else client.describe(job)
     say(one_line(found))
     leave_with(found)

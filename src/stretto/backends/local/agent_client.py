@@ -1,13 +1,16 @@
 """One agent as a backend sees it: where it is, what it last said, and how it is asked."""
 
+import asyncio
 import fcntl
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,7 +24,9 @@ from stretto.agent.server import STALE_STATUS
 from stretto.backends.protocol import (
     BackendUnreachable,
     GpuUse,
+    Line,
     NodeState,
+    NoSuchWorker,
     NotNow,
     StaleLeader,
     WorkerState,
@@ -122,6 +127,40 @@ class AgentClient:
         if answer.status_code == 401 or answer.status_code >= 500:
             raise BackendUnreachable(f"node {self.agent.node}: {why_of(answer)}")
         return answer
+
+    async def line_to(self, worker_id: str) -> Line:
+        """A connection that the agent has handed to a program beside a worker.
+
+        Raises BackendUnreachable, NoSuchWorker, InputError.
+        """
+        url, token = self.address()
+        parts = urlsplit(url)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+                head = [f"POST {path_of(worker_id, '/reach')} HTTP/1.1", f"Host: {parts.netloc}"]
+                head += [f"Authorization: Bearer {token}", f"Stretto-Epoch: {self.epoch}", "", ""]
+                writer.write("\r\n".join(head).encode())
+                answer = await reader.readuntil(b"\r\n\r\n")
+                status = int(answer.split(None, 2)[1])
+                if status == HTTPStatus.SWITCHING_PROTOCOLS:
+                    return StreamLine(reader, writer)
+                length = re.search(rb"(?i)content-length: *(\d+)", answer)
+                said = httpx.Response(
+                    status, content=await reader.readexactly(int(length[1] if length else 0))
+                )
+                writer.close()
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as failure:
+            raise BackendUnreachable(f"node {self.agent.node}: {failure or 'no answer in time'}") from failure
+        why = why_of(said)
+        if status == HTTPStatus.NOT_FOUND and why.startswith("no POST"):
+            why = f"node {self.agent.node}: its agent is of an older version, which reaches no workers"
+            raise InputError(f"{why}: end it, its workers go on")
+        if status == HTTPStatus.NOT_FOUND:
+            raise NoSuchWorker(why)
+        if status == HTTPStatus.CONFLICT:
+            raise InputError(why)
+        raise BackendUnreachable(f"node {self.agent.node}: {why}")
 
     def address(self) -> tuple[str, str]:
         """URL and token; raises BackendUnreachable where an agent of our own does not run."""
@@ -275,6 +314,30 @@ class AgentClient:
         if isinstance(self.agent, OwnAgent) and due and not is_taken(self.agent.state):
             self.launched_s = time.monotonic()
             self.child = start_agent(self.agent)
+
+
+@dataclass
+class StreamLine:
+    """A `Line` over a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """So many bytes; raises EOFError, OSError."""
+        return await self.reader.readexactly(n)
+
+    def write(self, data: bytes, /) -> None:
+        """Leave bytes to be sent."""
+        self.writer.write(data)
+
+    async def drain(self) -> None:
+        """Wait until there is room for more; raises OSError."""
+        await self.writer.drain()
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.writer.close()
 
 
 def state_of(node: str, said: dict[str, Any]) -> WorkerState:

@@ -19,6 +19,7 @@ from stretto.backends.protocol import (
     BackendUnreachable,
     GpuUse,
     IdUsed,
+    Line,
     LogPiece,
     LongPoll,
     NodeState,
@@ -171,6 +172,10 @@ class LocalBackend:
             raise InputError(why_of(answer))
         if agent.learn(agent.said(answer)):
             self.poll.notify()
+
+    async def reach(self, worker_id: str) -> Line:
+        """A line to a new program beside a worker."""
+        return await self.agent_of(worker_id).line_to(worker_id)
 
     async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
         """Tell the agents of nodes whose they are; while that is a lender, an agent starts no worker.

@@ -15,6 +15,7 @@ from stretto.service.http.openapi import describe
 from stretto.service.http.overview_streams import OverviewStreams
 from stretto.service.http.price_history import PriceHistory
 from stretto.service.http.problems import Json
+from stretto.service.http.programs import Reached
 from stretto.service.http.rate_limits import Limits, RateLimiter, Together
 from stretto.service.http.routes import (
     budgets,
@@ -32,6 +33,7 @@ from stretto.service.http.routes import (
     oidc,
     priority_classes,
     queues,
+    reach,
     reservations,
     secrets,
     shares,
@@ -111,6 +113,7 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
     app.state.prices = PriceHistory(service)
     app.state.connections = Connections.within(limits)
     app.state.together = Together()
+    app.state.reached = Reached(service, limits)
     app.state.meters = Metrics(service, app.state.connections)
     app.state.one_token = asyncio.Lock()
     app.state.one_bound = asyncio.Lock()  # of queues and reservations: each is checked with the others
@@ -120,6 +123,7 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.include_router(reach.router)
     app.include_router(oidc.pages)
     app.include_router(dashboard.pages)
     describe(app)

@@ -82,6 +82,9 @@ class Middleware:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -134,6 +137,36 @@ class Middleware:
             )
             if not status:
                 await refuse(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of the service"))
+        finally:
+            self.requests.discard(task)
+            self._note(scope, status, time.perf_counter() - began)
+
+    async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Let a WebSocket through, or refuse it before it is one. It counts as a request that changes things.
+
+        So a page of others opens none by a browser's cookie, and a token for reading opens none.
+        """
+        headers = Headers(scope=scope)
+        state = scope.setdefault("state", {})
+        state["request_id"] = secrets.token_hex(8)
+        scope["method"] = "POST"
+        began, status = time.perf_counter(), HTTPStatus.SWITCHING_PROTOCOLS
+        task = asyncio.current_task()
+        assert task is not None
+        self.requests.add(task)
+        try:
+            await self._let_in(scope, headers)
+            with self._counted(scope):
+                await self.app(scope, receive, send)
+        except Problem as problem:
+            status = HTTPStatus(problem.status_code)
+            if problem.refusal and "caller" in state:
+                self.audit.refused(state["caller"], problem.refusal, scope["path"])
+            answer = problems.answer(status, problem.detail, problem.headers, state["request_id"])
+            await answer(scope, receive, send)
+        except asyncio.CancelledError:  # the service ends
+            with contextlib.suppress(Exception):
+                await send({"type": "websocket.close", "code": 1012, "reason": "the service ends"})
         finally:
             self.requests.discard(task)
             self._note(scope, status, time.perf_counter() - began)
@@ -225,7 +258,7 @@ class Middleware:
         """Count it and write it down; never a header, a query or a body."""
         route = getattr(scope.get("route"), "path", "")
         caller = scope["state"].get("caller")
-        if route and not route.endswith(WAITING):
+        if route and not route.endswith(WAITING) and scope["type"] != "websocket":
             method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may invent any
             self.meters.requests.labels(method, route).observe(took_s)
         if status >= 400:

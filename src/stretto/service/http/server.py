@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import socket
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -9,6 +12,7 @@ import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from stretto.service.http.connections import Connections
 from stretto.service.http.problems import MEDIA_TYPE
@@ -20,7 +24,29 @@ CANCELLED_S = 3  # for their answers; uvicorn cancels those that are then still 
 LINGER_S = 2.0  # for what is still on its way of bytes that were refused; chosen
 HALF_CLOSED_S = 2.0  # for an answer to a caller who sends no more, and may have gone; chosen
 UNREAD_S = 60.0  # in which a caller must read on of an answer that is longer than the buffers; chosen
+LARGEST_MESSAGE = 1 << 20  # of a WebSocket
+# Seconds of silence, between two probes, and how many of them, after which a WebSocket's peer is gone; chosen
+ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 CLOSED, SILENT, HEAD, BUSY, UNWANTED, IDLE = "closed", "silent", "head", "busy", "unwanted", "idle"
+
+
+class Upgraded(WebSocketsSansIOProtocol):
+    """A connection that has become a WebSocket; `lost` is called at its end."""
+
+    def __init__(self, lost: Callable[[Exception | None], None], **more: Any) -> None:
+        super().__init__(**more)
+        self.lost = lost
+
+    async def send(self, message: Any) -> None:
+        """Send on; after a whole refusal nothing is left to say, which uvicorn would take for a fault."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        super().connection_lost(exc)
+        self.lost(exc)
 
 
 class Protocol(H11Protocol):
@@ -35,6 +61,7 @@ class Protocol(H11Protocol):
     limits: Limits
     _phase = ""
     _has_place = False
+    _is_upgraded = False
     _timer: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
@@ -97,11 +124,30 @@ class Protocol(H11Protocol):
         """Close it now, whatever is still to be sent."""
         self.transport.abort()
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Become a WebSocket, which keeps this place until it is lost.
+
+        The kernel notices a peer that is gone. One that only pauses to read must not be cut off.
+        """
+        self._enter(BUSY)
+        self.table.work(self)
+        self._is_upgraded = True
+        self.ws_protocol_class = partial(Upgraded, self._upgraded_lost)  # type: ignore[assignment]
+        if (line := self.transport.get_extra_info("socket")) is not None and line.family != socket.AF_UNIX:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in ALIVE:
+                line.setsockopt(socket.IPPROTO_TCP, option, value)
+        super().handle_websocket_upgrade(event)
+
+    def _upgraded_lost(self, exc: Exception | None) -> None:
+        self._enter(CLOSED)
+        self.table.leave(self)
+
     # ── what is waited for ────────────────────────────────────────────────────────────────────────
 
     def _follow(self) -> None:
         """Note what this connection waits for now, and wait for it only so long."""
-        phase = self._phase_now()
+        phase = BUSY if self._is_upgraded else self._phase_now()
         if phase == self._phase:
             return
         before = self._phase
@@ -181,6 +227,8 @@ class Protocol(H11Protocol):
 
 async def end_requests(app: FastAPI) -> None:
     """Give requests that are under way a moment to end, then cancel them: each is answered with 503."""
+    if (reached := getattr(app.state, "reached", None)) is not None:
+        await reached.close()
     requests: set[asyncio.Task[Any]] = {*app.state.requests}
     if requests:
         _, late = await asyncio.wait(requests, timeout=ENDING_S)
@@ -196,7 +244,10 @@ def config_of(app: FastAPI, protocol: type[Protocol] = Protocol) -> uvicorn.Conf
     return uvicorn.Config(
         app,
         http=protocol,
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=LARGEST_MESSAGE,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         log_level="warning",

@@ -1,0 +1,171 @@
+"""Programs beside workers: who may begin one, and what becomes of terminals that idle or are left."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.service.http.rig import Rig, a_rig, play, token_of
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from stretto.agent.inside import frame
+from stretto.service.http.rate_limits import Limits
+
+pytestmark = [pytest.mark.sqlite, pytest.mark.processes]
+
+COMMAND = b"s" + json.dumps({"argv": ["bash"], "tty": True}).encode()
+
+
+class Played:
+    """A line whose other end is played by the test."""
+
+    def __init__(self) -> None:
+        self.reader = asyncio.StreamReader()
+        self.heard = bytearray()
+        self.is_closed = False
+
+    async def readexactly(self, n: int, /) -> bytes:
+        return await self.reader.readexactly(n)
+
+    def write(self, data: bytes, /) -> None:
+        self.heard += data
+
+    async def drain(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.reader.feed_eof()
+
+
+async def a_job(rig: Rig) -> tuple[str, list[Played]]:
+    """A job of ada's that runs, and the lines to its worker as they are opened."""
+    lines: list[Played] = []
+
+    async def reach(worker_id: str) -> Played:
+        lines.append(Played())
+        return lines[-1]
+
+    rig.backend.reach = reach
+    job = await rig.submit("ada", text="run: sleep")
+    await rig.until(lambda: any(one.has_begun for one in rig.service.state.jobs[job].alive))
+    return job, lines
+
+
+def line_to(address: tuple[str, int], path: str, token: str) -> connect:
+    headers = {"authorization": f"Bearer {token}"}
+    return connect(
+        f"ws://{address[0]}:{address[1]}/api/v1/jobs/{path}", additional_headers=headers, proxy=None
+    )
+
+
+async def said(socket: ClientConnection, letter: bytes) -> bytes:
+    """The next message that begins so."""
+    while True:
+        message = await socket.recv()
+        assert isinstance(message, bytes)
+        if message[:1] == letter and message != b"n":
+            return message[1:]
+
+
+async def refusal(address: tuple[str, int], path: str, token: str) -> tuple[int, str]:
+    with pytest.raises(InvalidStatus) as refused:
+        await line_to(address, path, token)
+    answer = refused.value.response
+    return answer.status_code, json.loads(answer.body or b"{}")["detail"]
+
+
+def test_only_owners_and_operators_reach_a_job_and_never_by_a_token_for_reading(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.listening() as address, rig.client("root") as root:
+            job, _ = await a_job(rig)
+            asked = {"name": "reads", "user": "ada", "role": "user", "scope": "read"}
+            reads = (await root.post("/api/v1/tokens", json=asked)).json()["token"]
+            for what in ("exec", "attach", "forward?port=80"):
+                assert (await refusal(address, f"{job}/{what}", "stretto_none"))[0] == 401
+                assert await refusal(address, f"{job}/{what}", reads) == (
+                    403,
+                    "the token is for reading only",
+                )
+                assert (await refusal(address, f"{job}/{what}", token_of("bob")))[0] == 404
+            for person in ("ada", "olga"):
+                async with line_to(address, f"{job}/exec", token_of(person)) as socket:
+                    await socket.send(COMMAND)
+                    assert json.loads(await said(socket, b"i"))["job"] == job
+
+    play(story)
+
+
+def test_a_backend_that_reaches_no_worker_is_named(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.listening() as address:
+            job = await rig.submit("ada")
+            assert await refusal(address, f"{job}/exec", token_of("ada")) == (
+                409,
+                "workers on the backend fake cannot be reached: only those on local can",
+            )
+
+    play(story)
+
+
+def test_an_idle_terminal_is_warned_and_parked_and_comes_back_with_the_end_of_its_output(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        limits = Limits(idle_s=1.0, warned_s=0.6)
+        async with a_rig(tmp_path, limits=limits) as rig, rig.listening() as address:
+            job, lines = await a_job(rig)
+            async with line_to(address, f"{job}/exec", token_of("ada")) as socket:
+                await socket.send(COMMAND)
+                await said(socket, b"i")
+                lines[0].reader.feed_data(frame(b"o", b"x" * 70_000))
+                assert await said(socket, b"o") == b"x" * 70_000
+                assert b"will be parked" in await said(socket, b"n")
+                assert b"parked: idle" in await said(socket, b"n")
+                with pytest.raises(ConnectionClosed):
+                    await socket.recv()
+            assert not lines[0].is_closed
+            async with line_to(address, f"{job}/attach", token_of("ada")) as socket:
+                about = json.loads(await said(socket, b"i"))
+                assert (about["kept"], about["lost"]) == (65_536, 70_000 - 65_536)
+                assert await said(socket, b"o") == b"x" * 65_536
+                lines[0].reader.feed_data(frame(b"x", b'{"status": 6, "why": ""}'))
+                assert json.loads(await said(socket, b"x")) == {"status": 6, "why": ""}
+
+    play(story)
+
+
+def test_a_terminal_to_which_nobody_comes_back_is_ended_and_the_audit_says_why(tmp_path: Path) -> None:
+    async def story() -> None:
+        limits = Limits(parked_s=0.3, warned_s=0.2)
+        async with a_rig(tmp_path, limits=limits) as rig, rig.listening() as address:
+            job, lines = await a_job(rig)
+            async with line_to(address, f"{job}/exec", token_of("ada")) as socket:
+                await socket.send(COMMAND)
+                await said(socket, b"i")
+            await rig.until(lambda: lines[0].is_closed)
+            async with rig.client("root") as root:
+                while True:
+                    events = (await root.get("/api/v1/events")).text
+                    if "exec ended" in events:
+                        break
+            assert "nobody came back within 0 s: bash" in events
+
+    play(story)
+
+
+def test_a_revoked_token_ends_what_it_opened(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.listening() as address, rig.client("root") as root:
+            job, _ = await a_job(rig)
+            asked = {"name": "lent", "user": "ada", "role": "user"}
+            lent = (await root.post("/api/v1/tokens", json=asked)).json()["token"]
+            async with line_to(address, f"{job}/exec", lent) as socket:
+                await socket.send(COMMAND)
+                await said(socket, b"i")
+                await root.delete("/api/v1/tokens/lent")
+                ended = json.loads(await said(socket, b"x"))
+            assert ended["why"] == "the token that opened it holds no more"
+
+    play(story)
