@@ -109,11 +109,11 @@ class Worker:
             except OSError:
                 raise NotReached(GONE) from None
             pairs = [os.fsdecode(each).partition("=") for each in text.split(b"\0") if b"=" in each]
-            found = {name: value for name, _, value in pairs}
-            if supervisor.RUN_MARK in found:
-                return found
+            shown = {name: value for name, _, value in pairs}
+            if supervisor.RUN_MARK in shown:
+                return shown
             if time.monotonic() > until:  # its command has changed what it shows
-                return {**found, **start["env"]}
+                return {**shown, **start["env"]}
             time.sleep(0.01)
 
 
@@ -157,15 +157,15 @@ class Reached:
     def first_frame(self) -> dict[str, Any]:
         """What is to be started; raises NotReached."""
         until = time.monotonic() + FIRST_FRAME_S
-        while (found := self.frames.take()) is None:
+        while (first := self.frames.take()) is None:
             if not select.select([self.line_in], [], [], max(until - time.monotonic(), 0))[0]:
                 raise NotReached("nothing was asked for in time")
             if not (more := _read(self.line_in)) and more is not None:
                 raise NotReached("nothing was asked for")
             self.frames.unread += more or b""
-        if found[0] != START:
-            raise NotReached(f"expected a start, got {found[0]!r}")
-        asked: dict[str, Any] = json.loads(found[1])
+        if first[0] != START:
+            raise NotReached(f"expected a start, got {first[0]!r}")
+        asked: dict[str, Any] = json.loads(first[1])
         return asked
 
     def start(self, asked: dict[str, Any]) -> None:
@@ -329,8 +329,8 @@ class Reached:
 
     def obey(self) -> None:
         """Do what whole frames say."""
-        while (found := self.frames.take()) is not None:
-            letter, content = found
+        while (whole := self.frames.take()) is not None:
+            letter, content = whole
             if letter == INPUT and self.input >= 0:
                 self.unread += content
             elif letter == END:

@@ -169,9 +169,9 @@ def attach(job: JobName, rank: Rank = None, url: Url = "", token: Token = "") ->
         described = client.describe(job)
         if described["kind"] != "interactive" and described["ended_s"] is None:
             raise typer.Exit(come_back(client, job, rank))
-        found = client.wait(job) if attach(client, job) else client.describe(job)
-    say(one_line(found))
-    leave_with(found)
+        left = client.wait(job) if attach(client, job) else client.describe(job)
+    say(one_line(left))
+    leave_with(left)
 
 
 def job_schema() -> None:

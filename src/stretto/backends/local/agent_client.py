@@ -146,13 +146,13 @@ class AgentClient:
                 if status == HTTPStatus.SWITCHING_PROTOCOLS:
                     return StreamLine(reader, writer)
                 length = re.search(rb"(?i)content-length: *(\d+)", answer)
-                said = httpx.Response(
+                refusal = httpx.Response(
                     status, content=await reader.readexactly(int(length[1] if length else 0))
                 )
                 writer.close()
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as failure:
             raise BackendUnreachable(f"node {self.agent.node}: {failure or 'no answer in time'}") from failure
-        why = why_of(said)
+        why = why_of(refusal)
         if status == HTTPStatus.NOT_FOUND and why.startswith("no POST"):
             why = f"node {self.agent.node}: its agent is of an older version, which reaches no workers"
             raise InputError(f"{why}: end it, its workers go on")

@@ -105,7 +105,7 @@ class Reached:
         self, line: Line, job: str, rank: int, caller: Caller, asked: Mapping[str, Any], visitor: Visitor
     ) -> Program:
         """Start a program at the end of a line, once the audit has it. Raises Problem."""
-        own = [one for one in self.programs.values() if one.caller.user == caller.user]
+        own = [each for each in self.programs.values() if each.caller.user == caller.user]
         if len(own) >= self.limits.programs:
             raise Problem(
                 HTTPStatus.TOO_MANY_REQUESTS, f"at most {self.limits.programs} programs of one user at once"

@@ -89,7 +89,7 @@ async def execute(socket: WebSocket, job: str) -> None:
                 return
             await reached.serve(program, visitor)
     finally:
-        if not any(one.line is line for one in reached.programs.values()):
+        if not any(each.line is line for each in reached.programs.values()):
             line.close()
         with contextlib.suppress(*GONE):
             await socket.close()
@@ -105,7 +105,7 @@ def _asked(message: bytes) -> dict[str, Any]:
         raise InputError("expected a command as JSON") from None
     argv = asked.get("argv") if isinstance(asked, dict) else None
     if not (
-        isinstance(argv, list) and argv and all(isinstance(one, str) and "\0" not in one for one in argv)
+        isinstance(argv, list) and argv and all(isinstance(each, str) and "\0" not in each for each in argv)
     ):
         raise InputError("argv must be a list of words")
     sizes = {name: asked.get(name) for name in ("rows", "columns")}
