@@ -6,7 +6,7 @@ only, beside supervisor.py. What comes and goes are frames: a letter, a length o
 To here: `s`, first, says as JSON what to run (`argv`, `tty`, `rows`, `columns`, `term`) or to which `port` of
 this machine to connect. Then `d`: input; `e`: its end; `w`: rows and columns of the window; `k`: a signal for
 what runs. From here: `o` output, `r` what goes to standard error, and last `x`, as JSON, the `status` and
-`why`. Neither way waits more than `MOST_WAITING` bytes: whoever writes faster than others read has to wait.
+`why`. Neither way keeps more than `MOST_WAITING` bytes: a writer that is faster than its reader has to wait.
 
 It ends with what it runs, with its line, or with the worker: nothing that was started here outlives it.
 """
@@ -246,7 +246,7 @@ class Reached:
     # ── one turn ──────────────────────────────────────────────────────────────────────────────────
 
     def is_over(self) -> bool:
-        """Whether what runs has ended, and all that it wrote is with the line, or nobody takes it."""
+        """Whether what runs has ended, and all that it wrote is with the line, or the line is gone."""
         if self.pid == 0:
             return not self.outputs
         if self.status is None:
@@ -397,7 +397,7 @@ class Reached:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
     def lose_line(self) -> None:
-        """Nobody is there any more."""
+        """The line is gone."""
         self.has_line = False
         self.unsent.clear()
         self.hang_up()

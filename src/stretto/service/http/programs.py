@@ -33,7 +33,7 @@ GONE = (WebSocketDisconnect, RuntimeError, OSError)  # RuntimeError: of Starlett
 
 
 class Visitor:
-    """The WebSocket of whoever is there."""
+    """The WebSocket of a client."""
 
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
@@ -42,7 +42,7 @@ class Visitor:
         self.said_s = time.monotonic()
 
     async def say(self, letter: bytes, content: bytes = b"") -> None:
-        """Send a message, in turn; whoever has left hears nothing."""
+        """Send a message, in turn; a client that has left is sent nothing."""
         sending = asyncio.ensure_future(self._send(letter + content))
         leaving = asyncio.ensure_future(self.left.wait())
         try:
@@ -94,12 +94,13 @@ class Program:
 
 
 class Reached:
-    """Every program that this service has begun and that somebody may come back to."""
+    """Every program that this service has begun and that a client may come back to."""
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self.service, self.limits = service, limits
         self.programs: dict[str, Program] = {}
         self.watching: asyncio.Task[None] | None = None
+        self.tasks: set[asyncio.Future[Any]] = set()
 
     async def begin(
         self, line: Line, job: str, rank: int, caller: Caller, asked: Mapping[str, Any], visitor: Visitor
@@ -261,13 +262,13 @@ class Reached:
             self.forget(program)
 
     def forget(self, program: Program) -> None:
-        """Nobody comes back to it."""
+        """Close the line to a program: no client can come back to it."""
         self.programs.pop(program.id, None)
         program.line.close()
 
     def _later(self, doing: Any) -> None:
         task = asyncio.ensure_future(doing)
-        self.tasks = {each for each in getattr(self, "tasks", set()) if not each.done()} | {task}
+        self.tasks = {each for each in self.tasks if not each.done()} | {task}
 
     async def close(self) -> None:
         """End all, since the service ends."""
