@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.service.play import Deciding
 
+from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import Allocation, Placement
 from stretto.policies.registry import POLICIES
 from stretto.scheduler.constraints.whole_workers import in_one_size, whole_workers_of
@@ -83,3 +84,10 @@ def test_gpus_that_make_no_whole_worker_are_left() -> None:
     assert whole_workers_of(split, 2) == replace(split, nodes=(0, 2), masks=(0b11, 0b1100))
     assert whole_workers_of(split, 1) is split
     assert whole_workers_of(split, 4) is None
+
+
+def test_where_the_world_lets_jobs_hold_a_part_of_a_worker_priorities_leave_their_request_alone() -> None:
+    # Under this policy a job of four-GPU workers comes to hold five, beside jobs of other priorities.
+    settings = {"lend.rule": "lyra", "sim.resize_s": "1"}
+    result = run_spec(RunSpec("mixed-64", "mixed:jobs=40,hours=0.3", "cornucopia", seed=1, settings=settings))
+    assert result.done.all()

@@ -386,6 +386,8 @@ def _running_below_request(
             continue
         if allocation.gpus < job.min_gpus or snapshot.cluster.stand_ins[allocation.kind] > 1:
             continue
+        if allocation.gpus % job.gpus_per_worker:  # a part of a worker, where the world lets a job hold one
+            continue
         if free is None:  # counted once, where some job needs it
             free = _free_by_type(snapshot, view)
         # It asks for what it holds and what is left beside it; the next job finds less.
