@@ -206,7 +206,7 @@ def submission(
         raise InputError(f"{job[0]}: expected a job file, or -- and a command, got a directory")
     gpus, gpu_type = by_option.get("--gpus", 1), by_option.get("--type", "")
     entries: dict[str, Any] = {
-        "name": by_option.get("--name", _name_of(job)),
+        "name": by_option.get("--name", name_of(job)),
         "run": _line(job),
         "workdir": workdir,
         "resources": {"accelerators": f"{gpu_type}:{gpus}" if gpu_type else gpus},
@@ -241,9 +241,11 @@ def _line(command: list[str]) -> str:
     return command[0] if len(command) == 1 and re.search(r"\s", command[0]) else shlex.join(command)
 
 
-def _name_of(command: list[str]) -> str:
-    """The program's name, as far as a job's name may be so."""
-    word = Path((command[0].split() or ["command"])[0]).name if command else "shell"
+def name_of(command: list[str]) -> str:
+    """The program's name, as far as a job's name may be so; variables that are set before it are no name."""
+    words = command[0].split() if len(command) == 1 else command
+    programs = [word for word in words if not re.match(r"[A-Za-z_]\w*=", word)]
+    word = Path(programs[0] if programs else "command").name if command else "shell"
     plain = "".join(one for one in word if one.isascii() and (one.isalnum() or one in "._-"))[:63]
     return plain.lstrip("._-") or "command"
 
