@@ -26,7 +26,6 @@ from stretto.cli.service import (
     service,
     watch,
 )
-from stretto.client.upload_manifest import in_words
 from stretto.model import InputError
 from stretto.service.state.messages import reason_in_words
 
@@ -280,6 +279,8 @@ def _upload_of(job: Mapping[str, Any]) -> str:
     """What it has brought along; "" for nothing."""
     if not (upload := job.get("upload")):
         return ""
+    from stretto.client.upload_manifest import in_words
+
     files = f"{upload['files']} file{'s' if upload['files'] != 1 else ''}"
     return f"{upload['digest'][:12]}, {files}, {in_words(upload['bytes'])}"
 
