@@ -38,6 +38,15 @@ KNOWLEDGE: Mapping[str, Mapping[str, str]] = {  # by paper and policy
         "optimus": "It predicts losses and speeds, as section 4.1 has it",
         "drl": ("Progress and true speeds. Its network is ours, small, and trained for minutes: against it"),
     },
+    "one": {  # one-for-all: all of them in one world, with the same errors
+        "stretto": "The work that is left, with an error of 10 %, and deadlines. Goodput that it fits itself",
+        "sia": "Goodput that it fits itself, and nothing of deadlines or of people who wait, as in its paper",
+        "unisched": "Durations with an error of 10 % and deadlines. Its paper has jobs of fixed batches",
+        "lyra": "Durations with an error of 10 %. Its paper has elastic jobs whose speed grows in proportion",
+        "cornucopia": "Who waits for a job, and true speeds. Thresholds are learned from ended jobs",
+        "pollux": "Goodput that it fits itself, and nothing of deadlines or of people who wait",
+        "fifo": "Nothing of jobs but what they ask for",
+    },
     "sia": {
         "sia": (
             "Profiles on one GPU of each type are free, where the paper counts 0.1 GPU-hours a job. "
