@@ -22,7 +22,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from stretto.agent import containment, inside, supervisor, unix_users
+from stretto.agent import containment, exec_session, supervisor, unix_users
 from stretto.agent.requests import WORKER_ID
 from stretto.agent.supervisor import KNOWN_TWICE
 
@@ -313,11 +313,11 @@ def spawn_supervisor(
         os.close(control)
 
 
-def spawn_inside(run: Path, line: int) -> int:
+def spawn_exec_session(run: Path, line: int) -> int:
     """Start what reaches a worker by a line that is open both ways; its process id."""
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-I", "-S", str(Path(inside.__file__)), str(run)],
+        [sys.executable, "-I", "-S", str(Path(exec_session.__file__)), str(run)],
         {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_")},
         file_actions=[
             (os.POSIX_SPAWN_DUP2, line, 0),

@@ -252,7 +252,7 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(404, f"no {self.command} {url.path}")
 
     def hand_on(self, worker_id: str) -> None:
-        """Give this connection to a program beside a worker (`inside`), for as long as that lasts."""
+        """Give this connection to a program beside a worker (`exec_session`), for as long as that lasts."""
         running = self.server.workers.running(worker_id)
         self.close_connection = True  # what follows are no requests
         self.send_response_only(HTTPStatus.SWITCHING_PROTOCOLS)

@@ -248,7 +248,7 @@ class WorkerTable:
     def reach(self, run: Path, line: int) -> None:
         """Have a line served beside a worker; returns once that is over."""
         with self.lock:  # before anything looks for orphans among our children
-            pid = run_directory.spawn_inside(run, line)
+            pid = run_directory.spawn_exec_session(run, line)
             process = supervisor.process_at(pid)
             if process:
                 self.supervisors[pid] = process.ticks

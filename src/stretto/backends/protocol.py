@@ -270,7 +270,7 @@ class HandsOver(Protocol):
 
 
 class Line(Protocol):
-    """Bytes both ways between the service and a program beside a worker: frames of `stretto.agent.inside`."""
+    """Bytes both ways between the service and a program beside a worker: frames of `agent.exec_session`."""
 
     async def readexactly(self, n: int, /) -> bytes:
         """So many bytes; raises EOFError at its end, OSError where it breaks."""
@@ -294,7 +294,7 @@ class ReachesWorkers(Protocol):
     """A backend that starts programs and connections beside a worker that runs."""
 
     async def reach(self, worker_id: str) -> Line:
-        """A line to a new `stretto.agent.inside` beside a worker; the first frame says what to start.
+        """A line to a new `stretto.agent.exec_session` beside a worker; the first frame says what to start.
 
         Raises NoSuchWorker, BackendUnreachable, and InputError where this worker cannot be reached.
         """

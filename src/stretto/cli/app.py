@@ -20,6 +20,7 @@ from stretto.cli import (
     contexts,
     demo,
     events,
+    exec_and_forward,
     forecast,
     jobs,
     kubernetes_operator,
@@ -27,7 +28,6 @@ from stretto.cli import (
     options,
     policies,
     priority_classes,
-    reaching,
     reproduce,
     reserve,
     secrets,
@@ -87,8 +87,8 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(submit.submit)
 app.command()(submit.attach)
-app.command("exec")(reaching.execute)
-app.command()(reaching.forward)
+app.command("exec")(exec_and_forward.execute)
+app.command()(exec_and_forward.forward)
 app.command()(submit.job_schema)
 app.command("list")(jobs.list_jobs)
 for verb in (jobs.describe, forecast.explain, jobs.logs, events.events):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli import completion, options
+from stretto.cli.exec_and_forward import Rank, come_back
 from stretto.cli.option_classes import with_option_classes
 from stretto.cli.printing import say, show_json, show_line
-from stretto.cli.reaching import Rank, come_back
 from stretto.cli.service import JobName, Token, Url, one_line, promise_in_words, service, when_of
 from stretto.model import InputError
 from stretto.service.state.messages import gpus_of

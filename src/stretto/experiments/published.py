@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from stretto.experiments import mixed
+from stretto.experiments import mixed_workload
 from stretto.experiments.cornucopia import causes as cornucopia_causes
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
@@ -87,7 +87,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "one-for-all",
             "Stretto's own: all classes of jobs on one cluster",
             "",
-            mixed.one_for_all,
+            mixed_workload.one_for_all,
             210,
             not_whole="210 simulations of up to a minute each",
         ),

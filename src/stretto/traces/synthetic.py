@@ -11,7 +11,7 @@ from stretto.traces.helios_made import EVEN_SAMPLE, HOURS, SAMPLE, SATURN, SINGL
 from stretto.traces.lyra import lyra, percentiles, testbed
 from stretto.traces.makers import Pair, demonstration, recorded, trainings
 from stretto.traces.making import Making
-from stretto.traces.mixed import mixed
+from stretto.traces.mixed_workload import mixed
 from stretto.traces.ones import ones, ones_usual_batch
 from stretto.traces.workload import Workload
 

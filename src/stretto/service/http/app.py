@@ -9,18 +9,19 @@ from stretto import __version__
 from stretto.service.http import problems, sse
 from stretto.service.http.audit import Audit
 from stretto.service.http.connections import Connections
+from stretto.service.http.exec_sessions import ExecSessions
 from stretto.service.http.metrics import Metrics
 from stretto.service.http.middleware import Middleware
 from stretto.service.http.openapi import describe
 from stretto.service.http.overview_streams import OverviewStreams
 from stretto.service.http.price_history import PriceHistory
 from stretto.service.http.problems import Json
-from stretto.service.http.programs import Reached
 from stretto.service.http.rate_limits import Limits, RateLimiter, Together
 from stretto.service.http.routes import (
     budgets,
     dashboard,
     decisions,
+    exec_and_forward,
     forecast,
     health,
     job_schema,
@@ -33,7 +34,6 @@ from stretto.service.http.routes import (
     oidc,
     priority_classes,
     queues,
-    reach,
     reservations,
     secrets,
     shares,
@@ -113,7 +113,7 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
     app.state.prices = PriceHistory(service)
     app.state.connections = Connections.within(limits)
     app.state.together = Together()
-    app.state.reached = Reached(service, limits)
+    app.state.exec_sessions = ExecSessions(service, limits)
     app.state.meters = Metrics(service, app.state.connections)
     app.state.one_token = asyncio.Lock()
     app.state.one_bound = asyncio.Lock()  # of queues and reservations: each is checked with the others
@@ -123,7 +123,7 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.include_router(reach.router)
+    app.include_router(exec_and_forward.router)
     app.include_router(oidc.pages)
     app.include_router(dashboard.pages)
     describe(app)

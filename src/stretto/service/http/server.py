@@ -227,8 +227,8 @@ class Protocol(H11Protocol):
 
 async def end_requests(app: FastAPI) -> None:
     """Give requests that are under way a moment to end, then cancel them: each is answered with 503."""
-    if (reached := getattr(app.state, "reached", None)) is not None:
-        await reached.close()
+    if (sessions := getattr(app.state, "exec_sessions", None)) is not None:
+        await sessions.close()
     requests: set[asyncio.Task[Any]] = {*app.state.requests}
     if requests:
         _, late = await asyncio.wait(requests, timeout=ENDING_S)

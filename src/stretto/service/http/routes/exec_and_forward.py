@@ -8,13 +8,13 @@ from typing import Any
 
 from fastapi import APIRouter, WebSocket
 
-from stretto.agent.inside import END, EXIT, FRAME, INPUT, OUTPUT, START, frame
+from stretto.agent.exec_session import END, EXIT, FRAME, INPUT, OUTPUT, START, frame
 from stretto.backends.protocol import BackendUnreachable, Line, NoSuchWorker, ReachesWorkers
 from stretto.model import InputError
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Caller
+from stretto.service.http.exec_sessions import GONE, ExecSessions, Visitor
 from stretto.service.http.problems import RETRY_SOON, Problem
-from stretto.service.http.programs import GONE, Reached, Visitor
 from stretto.service.http.routes.jobs import job_of
 from stretto.service.service import Service
 from stretto.service.state.records import JobRecord, WorkerPhase
@@ -73,7 +73,7 @@ async def execute(socket: WebSocket, job: str) -> None:
     """Run a program beside a worker."""
     service, caller, record = await _job(socket, job)
     line, rank = await _line_to(service, record, _rank(socket.query_params.get("rank")))
-    reached: Reached = socket.app.state.reached
+    sessions: ExecSessions = socket.app.state.exec_sessions
     visitor = Visitor(socket)
     try:
         await socket.accept()
@@ -82,14 +82,14 @@ async def execute(socket: WebSocket, job: str) -> None:
                 message = await socket.receive_bytes()
             try:
                 asked = _asked(message)
-                program = await reached.begin(line, record.id, rank, caller, asked, visitor)
+                program = await sessions.begin(line, record.id, rank, caller, asked, visitor)
             except (Problem, InputError) as refused:
                 why = refused.detail if isinstance(refused, Problem) else str(refused)
                 await visitor.say(EXIT, json.dumps({"status": 2, "why": why}).encode())
                 return
-            await reached.serve(program, visitor)
+            await sessions.serve(program, visitor)
     finally:
-        if not any(each.line is line for each in reached.programs.values()):
+        if not any(each.line is line for each in sessions.programs.values()):
             line.close()
         with contextlib.suppress(*GONE):
             await socket.close()
@@ -119,16 +119,16 @@ def _asked(message: bytes) -> dict[str, Any]:
 async def attach(socket: WebSocket, job: str) -> None:
     """Come back to a terminal that was left."""
     _, caller, record = await _job(socket, job)
-    reached: Reached = socket.app.state.reached
-    program = reached.parked(record.id, _rank(socket.query_params.get("rank")), caller)
+    sessions: ExecSessions = socket.app.state.exec_sessions
+    program = sessions.parked(record.id, _rank(socket.query_params.get("rank")), caller)
     if program is None:
         raise Problem(HTTPStatus.CONFLICT, f"job {record.id} has no terminal of yours to come back to")
     await socket.accept()
     visitor = Visitor(socket)
     with contextlib.suppress(*GONE):
-        await reached.come_back(program, visitor)
+        await sessions.come_back(program, visitor)
         if program.ended is None:
-            await reached.serve(program, visitor)
+            await sessions.serve(program, visitor)
     with contextlib.suppress(*GONE):
         await socket.close()
 

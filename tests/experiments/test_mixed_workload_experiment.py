@@ -5,18 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.experiments import mixed
+from stretto.experiments import mixed_workload
 from stretto.experiments.reproduction import Request
 from stretto.experiments.spec import run_spec
 
 
 def of_seed(**values: float) -> dict[tuple[str, str], float]:
     """Figures of one run: equal but for those given."""
-    return {(kind, metric): values.get(kind, 50.0) for kind, metric in mixed.OF_CLASSES.items()}
+    return {(kind, metric): values.get(kind, 50.0) for kind, metric in mixed_workload.OF_CLASSES.items()}
 
 
 def test_behind_is_measured_from_the_best_mean_of_each_class() -> None:
-    behind = mixed.behind_of(
+    behind = mixed_workload.behind_of(
         {
             "one": [of_seed(elastic=100.0, rigid=400.0), of_seed(elastic=100.0, rigid=600.0)],
             "two": [of_seed(elastic=110.0, rigid=400.0), of_seed(elastic=130.0, rigid=400.0)],
@@ -29,7 +29,7 @@ def test_behind_is_measured_from_the_best_mean_of_each_class() -> None:
 
 
 def test_waits_of_less_than_a_second_and_one_miss_in_a_hundred_are_none() -> None:
-    behind = mixed.behind_of(
+    behind = mixed_workload.behind_of(
         {
             "one": [of_seed(session=0.0, strict=0.0)],
             "two": [of_seed(session=0.9, strict=1.0)],
@@ -43,9 +43,9 @@ def test_waits_of_less_than_a_second_and_one_miss_in_a_hundred_are_none() -> Non
 
 def test_figures_of_a_run_are_those_of_its_jobs(tmp_path: Path) -> None:
     queues = tmp_path / "queues.yaml"
-    queues.write_text(mixed.QUEUES, encoding="utf-8")
-    result = run_spec(mixed.spec_of("fifo", 40, 0, queues))
-    figures = mixed.figures_of(result)
+    queues.write_text(mixed_workload.QUEUES, encoding="utf-8")
+    result = run_spec(mixed_workload.spec_of("fifo", 40, 0, queues))
+    figures = mixed_workload.figures_of(result)
     kinds = np.array([job.id.partition("-")[0] for job in result.requests.jobs])
     assert result.done.all()
     assert figures["all jobs", "avg_jct_s"] == pytest.approx(result.jct_s.mean())
@@ -59,9 +59,9 @@ def test_figures_of_a_run_are_those_of_its_jobs(tmp_path: Path) -> None:
 def test_every_policy_serves_the_mix_and_the_table_names_its_worst_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mixed, "JOBS", {"little": 20})
-    _, rows, notes = mixed.one_for_all(Request(None, scale=0.1, workers=1))
+    monkeypatch.setattr(mixed_workload, "JOBS", {"little": 20})
+    _, rows, notes = mixed_workload.one_for_all(Request(None, scale=0.1, workers=1))
     worst = {row.row: row.ours for row in rows if row.row.endswith("worst class")}
-    assert set(worst) == {f"little, {policy}: worst class" for policy in mixed.POLICIES}
+    assert set(worst) == {f"little, {policy}: worst class" for policy in mixed_workload.POLICIES}
     assert min(value for value in worst.values() if value is not None) >= 0
     assert "1 made workloads" in notes[0]

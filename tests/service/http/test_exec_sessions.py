@@ -9,7 +9,7 @@ from tests.service.http.rig import Rig, a_rig, play, token_of
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from stretto.agent.inside import frame
+from stretto.agent.exec_session import frame
 from stretto.service.http.rate_limits import Limits
 
 pytestmark = [pytest.mark.sqlite, pytest.mark.processes]

@@ -1,7 +1,8 @@
 """A program or a connection beside a worker: as its user, in its directory, with its environment.
 
-Run as `python -I -S inside.py RUN` with both ends of a line as standard input and output. Standard library
-only, beside supervisor.py. What comes and goes are frames: a letter, a length of four bytes, the content.
+Run as `python -I -S exec_session.py RUN` with both ends of a line as standard input and output. Standard
+library only, beside supervisor.py. What comes and goes are frames: a letter, a length of four bytes, and the
+content.
 
 To here: `s`, first, says as JSON what to run (`argv`, `tty`, `rows`, `columns`, `term`) or to which `port` of
 this machine to connect. Then `d`: input; `e`: its end; `w`: rows and columns of the window; `k`: a signal for
@@ -117,7 +118,7 @@ class Worker:
             time.sleep(0.01)
 
 
-class Reached:
+class ExecSession:
     """One program or connection, from its start to its end."""
 
     def __init__(self, worker: Worker, line_in: int, line_out: int) -> None:
@@ -474,7 +475,7 @@ def main() -> None:
         os.set_blocking(line_out, True)
         os.write(line_out, frame(EXIT, json.dumps({"status": 126, "why": why}).encode()))
         return
-    Reached(worker, line_in, line_out).serve()
+    ExecSession(worker, line_in, line_out).serve()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from stretto.agent.inside import ERRORS, EXIT, FRAME, LONGEST_FRAME, OUTPUT, START, frame
+from stretto.agent.exec_session import ERRORS, EXIT, FRAME, LONGEST_FRAME, OUTPUT, START, frame
 from stretto.backends.protocol import Line
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Caller
@@ -23,7 +23,8 @@ from stretto.service.http.problems import Problem
 from stretto.service.http.rate_limits import Limits
 from stretto.service.service import Service
 
-SAY = b"n"  # beside the frames of `inside`, to the client: a line of text for its user; empty: still here
+# To the client, beside the frames of `agent.exec_session`:
+SAY = b"n"  # a line of text for its user; empty: still here
 ABOUT = b"i"  # first of all, as JSON: which program this is, and what is kept of its output
 KEPT_BYTES = 1 << 16  # of a terminal's output, for who comes back; chosen
 LOOK_S = 1.0  # between looks at who idles; chosen
@@ -93,7 +94,7 @@ class Program:
         del self.kept[:-KEPT_BYTES]
 
 
-class Reached:
+class ExecSessions:
     """Every program that this service has begun and that a client may come back to."""
 
     def __init__(self, service: Service, limits: Limits) -> None:

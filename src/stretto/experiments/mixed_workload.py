@@ -18,7 +18,7 @@ from stretto.experiments.spec import RunSpec
 from stretto.model import BoolArray, FloatArray, JobId
 from stretto.sim import metrics
 from stretto.sim.result import Result
-from stretto.traces.mixed import SHARES, class_of
+from stretto.traces.mixed_workload import SHARES, class_of
 
 CLUSTER, TRACE = "mixed-64", "mixed"
 # ONES is not among them: its search begins anew for each level of the queues, at the end of every epoch.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.agent.inside import END, ERRORS, EXIT, INPUT, OUTPUT, SIGNAL, SIZE, START, WINDOW
+from stretto.agent.exec_session import END, ERRORS, EXIT, INPUT, OUTPUT, SIGNAL, SIZE, START, WINDOW
 from stretto.cli.attaching import LEAVE, raw_keys
 from stretto.cli.printing import say
 from stretto.cli.service import JobName, Token, Url, service
@@ -48,7 +48,7 @@ def execute(
     """Run a command beside a worker of a job; on a terminal, ctrl-] leaves it running."""
     on_terminal = not no_tty and sys.stdin.isatty() and sys.stdout.isatty()
     with service(url, token) as client:
-        from stretto.client.lines import line_to
+        from stretto.client.worker_websocket import line_to
 
         with line_to(client, job, "exec", rank=rank) as line:
             columns, rows = os.get_terminal_size(sys.stdin.fileno()) if on_terminal else (80, 24)
@@ -61,7 +61,7 @@ def execute(
 
 def come_back(client: "Client", job: str, rank: int | None) -> int:
     """Come back to the newest terminal beside a worker; the status to leave with. Raises InputError."""
-    from stretto.client.lines import line_to
+    from stretto.client.worker_websocket import line_to
 
     with line_to(client, job, "attach", rank=rank) as line:
         return Conversation(line, job, sys.stdin.isatty() and sys.stdout.isatty()).hold()
@@ -232,7 +232,7 @@ def _carry(client: "Client", job: str, rank: int | None, port: int, visitor: soc
     """One connection, both ways, until either end closes it."""
     from websockets.exceptions import ConnectionClosed
 
-    from stretto.client.lines import line_to
+    from stretto.client.worker_websocket import line_to
     from stretto.model.errors import StrettoError
 
     with visitor:

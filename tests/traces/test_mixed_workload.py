@@ -7,7 +7,7 @@ import pytest
 from stretto.clusters import read_cluster
 from stretto.model import Adaptivity, Kind
 from stretto.traces import check_against, make_workload
-from stretto.traces.mixed import SHARES, TEAMS, WORKER_GPUS, class_of
+from stretto.traces.mixed_workload import SHARES, TEAMS, WORKER_GPUS, class_of
 from stretto.traces.recipes.unisched import SOFT_STEPS
 
 
