@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Of these `testing/services` alone imports the last two: see below.
     "testing": {
         *("model", "solve", "estimate", "policies", "place", "scheduler", "backends"),
-        *("client", "demo"),
+        *("client", "demo", "agent"),
     },
     "sdk": {"model"},
     "client": {"model"},

@@ -281,7 +281,7 @@ class ExecSession:
         if self.worker.handle in happened and self.kill_at is None:
             self.why = GONE
             self.hang_up()
-        if happened.get(self.line_out, 0) & select.POLLOUT:
+        if happened.get(self.line_out, 0):
             self.send()
         heard = happened.get(self.line_in, 0)
         if heard and wanted.get(self.line_in, 0) & select.POLLIN:
@@ -462,6 +462,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm's, as its worker ends: it says so, and ends then
     line_in, line_out = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     for each in (0, 1):

@@ -17,6 +17,7 @@ from stretto.backends.protocol import (
     Backend,
     BackendUnreachable,
     IdUsed,
+    Line,
     LogPiece,
     NodeState,
     NoSuchWorker,
@@ -29,6 +30,7 @@ from stretto.backends.protocol import (
 from stretto.backends.slurm import worker_jobs
 from stretto.backends.slurm.checks import check_job, check_partitions, check_rights, partition_for
 from stretto.backends.slurm.client import Commands, Refusal, SlurmClient, is_closed, is_for_later, require
+from stretto.backends.slurm.exec_steps import ExecSteps
 from stretto.backends.slurm.nodes import LENDER, NodeResources, gres_of, lender_of, share_of, type_of
 from stretto.backends.slurm.options import RESERVATION, SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode
@@ -65,6 +67,7 @@ class SlurmBackend:
         self.epoch = 0  # of the service that leads
         self.looking.leads = lambda: Fence(self.folder / "epoch.json").epoch <= self.epoch or not self.epoch
         self.bound = LogBound(options.max_log_bytes)
+        self.exec_steps = ExecSteps(self.asking.commands, self.folder)
         self.tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> "SlurmBackend":
@@ -323,6 +326,15 @@ class SlurmBackend:
                 await self._send(job, signals.SIGUSR1)
             self.looking.hurry()
 
+    async def reach(self, worker_id: str) -> Line:
+        """A line to a new program beside a worker, as a step of its Slurm job."""
+        job = self._worker_job(worker_id)
+        await self._check_leader()
+        job.notes = await asyncio.to_thread(read_notes, job.run)
+        if job.ended or job.notes.running is None:
+            raise InputError(f"worker {worker_id} does not run")
+        return await self.exec_steps.begin(job.notes.by or job.job_id, job.run)
+
     async def _send(self, job: WorkerJob, number: signals.Signals) -> None:
         """Have Slurm send a signal to the supervisor. Raises BackendUnreachable."""
         self.looking.require_answers()
@@ -401,7 +413,8 @@ class SlurmBackend:
                 run_directory.delete(run)
 
     async def close(self) -> None:
-        """Look no more. Worker jobs go on."""
+        """Look no more. Worker jobs go on, programs beside them end."""
+        await self.exec_steps.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)

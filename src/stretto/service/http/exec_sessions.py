@@ -33,6 +33,21 @@ ENDED_BY_US = 137
 GONE = (WebSocketDisconnect, RuntimeError, OSError)  # RuntimeError: of Starlette, once it is closed
 
 
+class LineLost(Exception):
+    """Nothing more comes of a line; says why, for a person."""
+
+
+async def frame_of(line: Line) -> tuple[bytes, bytes]:
+    """The next frame of a line; raises LineLost."""
+    try:
+        letter, length = FRAME.unpack(await line.readexactly(FRAME.size))
+        return letter, await line.readexactly(length)
+    except EOFError:
+        raise LineLost("the line to its node is lost") from None
+    except OSError as failure:
+        raise LineLost(f"the line to its node is lost: {failure}") from failure
+
+
 class Visitor:
     """The WebSocket of a client."""
 
@@ -189,23 +204,20 @@ class ExecSessions:
     async def _pump(self, program: Program) -> None:
         """Pass on what the program writes, until it has ended."""
         ended: dict[str, Any] | None = None
+        lost = ""
         try:
             while ended is None:
-                letter, length = FRAME.unpack(await program.line.readexactly(FRAME.size))
-                content = await program.line.readexactly(length)
+                letter, content = await frame_of(program.line)
                 program.touched_s, program.is_warned = time.monotonic(), False
                 if letter == EXIT:
                     ended = json.loads(content)
                 elif letter in (OUTPUT, ERRORS):
                     program.keep(content)
                     await self._tell(program, letter, content)
-        except (OSError, EOFError, ValueError):
-            pass
+        except LineLost as failure:
+            lost = str(failure)
         program.line.close()
-        program.ended = ended or {
-            "status": ENDED_BY_US,
-            "why": program.why or "the line to its node is lost",
-        }
+        program.ended = ended or {"status": ENDED_BY_US, "why": program.why or lost}
         why = program.ended["why"]
         how = f"status {program.ended['status']}" + (f", {why}" if why else "")
         about = f"job {program.job} rank {program.rank}: {how}: {' '.join(program.argv)}"

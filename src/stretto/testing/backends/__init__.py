@@ -20,6 +20,7 @@ skipped, with its reason. Workers find `STRETTO_WORKER_ID` and `CUDA_VISIBLE_DEV
 which the backend sets. `stretto.testing.services` has the promises of a whole service over it.
 """
 
+from stretto.testing.backends.exec_sessions import ExecSessions
 from stretto.testing.backends.gpus import Gpus
 from stretto.testing.backends.hand_overs import HandOvers
 from stretto.testing.backends.lives import Lives
@@ -32,6 +33,7 @@ __all__ = [
     "BackendConformance",
     "CannotRun",
     "CountsProcesses",
+    "ExecSessions",
     "Gpus",
     "HandOvers",
     "Lives",
@@ -43,5 +45,5 @@ __all__ = [
 ]
 
 
-class BackendConformance(Lives, Gpus, Stops, Trouble, HandOvers):
+class BackendConformance(Lives, Gpus, Stops, Trouble, HandOvers, ExecSessions):
     """Every promise of `stretto.backends.protocol.Backend`, and of what it may have beside."""

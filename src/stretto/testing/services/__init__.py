@@ -17,6 +17,7 @@ workers. A test module beside your backend names the suite, and a fixture gives 
 """
 
 from stretto.testing.backends.world import CannotRun
+from stretto.testing.services.exec_and_forward import ExecAndForward
 from stretto.testing.services.fixture import ServiceFixture
 from stretto.testing.services.jobs import Jobs
 from stretto.testing.services.resizing import Resizing
@@ -25,6 +26,7 @@ from stretto.testing.services.world import ServiceWorld
 
 __all__ = [
     "CannotRun",
+    "ExecAndForward",
     "Jobs",
     "Resizing",
     "Restarts",
@@ -34,5 +36,5 @@ __all__ = [
 ]
 
 
-class ServiceConformance(Jobs, Resizing, Restarts):
+class ServiceConformance(Jobs, Resizing, Restarts, ExecAndForward):
     """Every promise of a service over a backend."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from fastapi import APIRouter, WebSocket
 
-from stretto.agent.exec_session import END, EXIT, FRAME, INPUT, OUTPUT, START, frame
+from stretto.agent.exec_session import END, EXIT, INPUT, OUTPUT, START, frame
 from stretto.backends.protocol import BackendUnreachable, Line, NoSuchWorker, ReachesWorkers
 from stretto.model import InputError
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Caller
-from stretto.service.http.exec_sessions import GONE, ExecSessions, Visitor
+from stretto.service.http.exec_sessions import ENDED_BY_US, GONE, ExecSessions, LineLost, Visitor, frame_of
 from stretto.service.http.problems import RETRY_SOON, Problem
 from stretto.service.http.routes.jobs import job_of
 from stretto.service.service import Service
@@ -44,9 +44,7 @@ async def _line_to(service: Service, record: JobRecord, rank: int | None) -> tup
     """A line to a worker of a job that runs, and its rank. Raises Problem."""
     if not isinstance(service.backend, ReachesWorkers):
         kind = type(service.backend).__name__.removesuffix("Backend").lower()
-        raise Problem(
-            HTTPStatus.CONFLICT, f"workers on the backend {kind} cannot be reached: only those on local can"
-        )
+        raise Problem(HTTPStatus.CONFLICT, f"workers on the backend {kind} cannot be reached")
     running = {
         int(each.id.rpartition(".")[2]): each.id
         for each in record.alive
@@ -175,10 +173,12 @@ async def _hear(socket: WebSocket, line: Line) -> None:
 
 
 async def _tell(socket: WebSocket, line: Line, ended: dict[str, Any]) -> None:
-    with contextlib.suppress(*GONE, EOFError):
+    with contextlib.suppress(*GONE):
         while True:
-            letter, length = FRAME.unpack(await line.readexactly(FRAME.size))
-            content = await line.readexactly(length)
+            try:
+                letter, content = await frame_of(line)
+            except LineLost as lost:
+                letter, content = EXIT, json.dumps({"status": ENDED_BY_US, "why": str(lost)}).encode()
             if letter in (OUTPUT, EXIT):
                 await socket.send_bytes(letter + content)
             if letter == EXIT:
