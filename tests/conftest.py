@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.needs", "tests.lanes"]  # lanes imports needs
+pytest_plugins = ["tests.needs", "tests.lanes", "tests.large"]  # lanes imports needs
 # A machine may be busy: no example is wrong because it took long. Whoever names another profile gets that.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("patient"), max_examples=2_000)

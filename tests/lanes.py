@@ -32,14 +32,16 @@ from tests.needs import PACKAGES
 TESTS = Path(__file__).parent
 # What a test may need of a machine on which only Stretto is installed, and what more there is (or takes).
 LOCAL = frozenset({"processes", "sockets", "sqlite", "torch", "parquet", "notebook"})
-BEYOND = frozenset({"postgres", "ray", "slurm", "kubernetes", "data", "alone", "heavy"})
+BEYOND = frozenset({"postgres", "ray", "slurm", "kubernetes", "data", "large", "alone", "heavy"})
 PARTS = {
     "pure": "pure tests, beside each other",
     "local": "tests on processes, SQLite and PyTorch, and slow pure ones, beside each other",
     "beside": "all other tests that run beside each other",
+    "large": "tests on clusters, services and trainings, those of one file or cluster in a row",
     "alone": "tests that run one by one",
 }
-LANES = {"check": ("pure",), "test": ("pure", "local"), "all": ("pure", "beside", "alone")}
+WHOLE_FILES = ("alone", "large")  # parts to which whole files belong; who says both is of the first
+LANES = {"check": ("pure",), "test": ("pure", "local"), "all": ("pure", "beside", "large", "alone")}
 ADDED = {
     "check": ("--hypothesis-profile=check",),
     "test": ("--hypothesis-profile=test",),
@@ -50,12 +52,13 @@ MARKER = re.compile(r"pytest\.mark\.(\w+)")
 OPTION, TALLY = "--part", "--tally"
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "error", "rerun")  # in the order of pytest
 AGAIN = "--again"
-HAVE_ANOTHER_TRY = ("beside", "alone")  # parts; what is pure fails for a reason
+HAVE_ANOTHER_TRY = ("beside", "large", "alone")  # parts; what is pure fails for a reason
 MOST_AGAIN = 10  # where more tests have failed, it is no accident; chosen
 WHOLE_OPTION = re.compile(r"--[\w-]+=.*|-[a-zA-Z]\S+")  # with its value, if it has one, in the same word
 STOPS = ("-x", "--exitfirst", "--maxfail", "--pdb")
 MOST_LINES = 12  # of why a test is wrong, at the end of all; chosen
 MOST_PROCESSES = 8  # each imports everything, and has a database server of its own; chosen
+MOST_LARGE = 4  # each may have a whole cluster; chosen
 NO_TESTS = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -69,14 +72,19 @@ def level(markers: Set[str]) -> int:
     return min(2, bool(markers & LOCAL) + ("slow" in markers))
 
 
+def of_whole_files(markers: Set[str]) -> str:
+    """The part to which a test belongs with its whole file; "" if none."""
+    return next((part for part in WHOLE_FILES if part in markers), "")
+
+
 def is_of(part: str, markers: Set[str]) -> bool:
     """Whether a test with these markers is of a part."""
     if "long" in markers:
         return False  # of none: `make test-long` runs it
-    if part == "alone":
-        return "alone" in markers
-    is_beside = level(markers) > 0 and "alone" not in markers
-    return {"pure": level(markers) == 0, "local": level(markers) == 1, "beside": is_beside}[part]
+    if whole := of_whole_files(markers):
+        return part == whole
+    needs = level(markers)
+    return {"pure": needs == 0, "local": needs == 1, "beside": needs > 0}.get(part, False)
 
 
 @cache
@@ -85,12 +93,14 @@ def may_hold(part: str, path: Path) -> bool:
     text = path.read_text(encoding="utf-8")
     line = FILE_MARKERS.search(text)
     of_all = frozenset(MARKER.findall(line[0]) if line else ())
-    if part == "alone":
-        return "alone" in of_all
+    if whole := of_whole_files(of_all):
+        return part == whole
+    if part in WHOLE_FILES:
+        return False
     if part == "pure":
         return level(of_all) == 0
     is_marked = level(frozenset(MARKER.findall(text))) > 0
-    return is_marked and "alone" not in of_all and (part == "beside" or level(of_all) <= 1)
+    return is_marked and (part == "beside" or level(of_all) <= 1)
 
 
 def may_have_tests(part: str, path: Path) -> bool:
@@ -138,7 +148,7 @@ def check_is_found(name: str, path: Path, markers: Set[str]) -> None:
     """No test may be left out of every part because its markers are not in the text of its file."""
     for part in LANES["all"]:
         if is_of(part, markers) and not may_hold(part, path):
-            where = "pytestmark" if part == "alone" else "text"
+            where = "pytestmark" if part in WHOLE_FILES else "text"
             stop(f"{name} is of the part {part}, which the {where} of its file does not say")
 
 
@@ -183,11 +193,19 @@ def command_of(lane: str, part: str, arguments: Sequence[str], tally: Path) -> l
     """Pytest for one part; what its user says goes before what the lane adds."""
     command = [sys.executable, "-m", "pytest", OPTION, part, TALLY, str(tally), *ADDED.get(lane, ())]
     if part != "alone" and "--pdb" not in arguments:
-        # Tests on processes and sockets wait most of their time: two beside each other keep a processor busy.
-        for_each = 2 if part == "local" else 1
-        processes = min(for_each * len(os.sched_getaffinity(0)), MOST_PROCESSES)
-        command += ["-n", str(processes), "--dist", "worksteal"]
+        distribution = "loadscope" if part == "large" else "worksteal"  # by rows: see tests/large.py
+        command += ["-n", str(processes_of(part, len(os.sched_getaffinity(0)))), "--dist", distribution]
     return [*command, *arguments]
+
+
+def processes_of(part: str, processors: int) -> int:
+    """How many processes run the tests of a part.
+
+    Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. Where
+    some compute and some wait, one more than there are processors does.
+    """
+    counts = {"pure": processors, "local": 2 * processors, "beside": processors + 1, "large": processors + 1}
+    return min(counts[part], MOST_LARGE if part == "large" else MOST_PROCESSES)
 
 
 def last_line(counts: Counter[str], took_s: float) -> str:

@@ -18,12 +18,15 @@ from tests.lanes import (
     LOCAL,
     PARTS,
     TESTS,
+    WHOLE_FILES,
     check_is_found,
     is_of,
     last_line,
     may_hold,
+    processes_of,
     why_wrong,
 )
+from tests.large import row_of
 from tests.needs import NEEDS
 
 ROOT = TESTS.parent
@@ -78,10 +81,31 @@ def test_a_marker_that_the_text_of_a_file_does_not_say_ends_the_collection() -> 
     check_is_found("a pure test", here, set())
     with pytest.raises(pytest.UsageError, match="is of the part beside, which the text of its file does not"):
         check_is_found("one that a fixture has marked", here, {"postgres"})
-    with pytest.raises(
-        pytest.UsageError, match="is of the part alone, which the pytestmark of its file does"
-    ):
-        check_is_found("one that is alone among others", here, {"alone"})
+    for part in WHOLE_FILES:
+        with pytest.raises(
+            pytest.UsageError, match=f"is of the part {part}, which the pytestmark of its file does"
+        ):
+            check_is_found(f"one that is {part} among others", here, {part})
+
+
+def test_large_tests_of_one_cluster_or_file_are_in_a_row() -> None:
+    ray = {
+        row_of(name)
+        for name in (
+            "tests/conformance/test_lives.py::TestLives::test_an_id_is_never_used_again[ray]",
+            "tests/backends/ray/test_ray.py::test_gpus_in_use_are_shown[all free]",
+            "tests/experiments/test_on_ray.py::test_what_is_compared",
+        )
+    }
+    assert ray == {"ray"}
+    assert row_of("tests/conformance/test_jobs.py::TestJobs::test_a_job_runs[slurm-two]") == "slurm"
+    for alone in ("tests/deploy/test_rights.py", "tests/conformance/test_worlds.py"):
+        assert {row_of(f"{alone}::test_it"), row_of(f"{alone}::test_others[ray]")} >= {alone}
+
+
+def test_what_waits_has_more_processes_than_there_are_processors_and_clusters_are_few() -> None:
+    assert [processes_of(part, 2) for part in ("pure", "local", "beside", "large")] == [2, 4, 3, 3]
+    assert [processes_of(part, 16) for part in ("pure", "local", "beside", "large")] == [8, 8, 8, 4]
 
 
 # ── markers ───────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from stretto.backends.slurm.backend import SlurmBackend
 from stretto.backends.slurm.nodes import NodeResources
 from stretto.backends.slurm.options import SlurmOptions
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": "x", "gpus": -1}', "[" * 100_000])

@@ -28,7 +28,7 @@ from stretto.backends.protocol import (
 )
 from stretto.model.errors import InputError
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 PATIENCE_S = 180.0
 ENDS_AFTER_S = 0.7  # an agent that nobody asks
@@ -444,6 +444,7 @@ def test_who_can_open_no_more_files_takes_no_node_for_silent(own: OwnAgent) -> N
     async def story() -> None:
         async with opened(own, down_after_s=1.0) as backend:
             (agent,) = backend.agents.values()
+            await node_once(backend, is_up)  # an agent may take longer than that to start
             for pooled in backend.client._transport._pool.connections:  # type: ignore[attr-defined]
                 await pooled.aclose()
             with files_left(0):

@@ -17,7 +17,7 @@ from stretto.service import control_loop
 from stretto.service.state.events import NodeCordoned
 from stretto.service.state.records import JobRecord, WorkerPhase
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 DOWN_AFTER_S, DEAD_AFTER_S = 3.0, 0.5
 SLEEPS = {"text": "name: sleeps\nrun: echo $$ >>began; exec sleep 600\ngrace_period: 5s\n"}

@@ -111,15 +111,20 @@ class Recorder:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
-        """After set-up, call and teardown of a test."""
+        """A report says of which test it is, and over which cluster."""
         answer = yield
         report = answer.get_result()  # type: ignore[attr-defined]
         params = getattr(getattr(item, "callspec", None), "params", {})
-        if "cluster" not in params or (report.passed and report.when != "call"):
-            return
-        why = report.longrepr[2].removeprefix("Skipped: ") if report.skipped else ""
-        name = getattr(item, "originalname", item.name)
-        self.outcomes.add(item.path.stem, name, params["cluster"], report.outcome, why)
+        if "cluster" in params:
+            name = getattr(item, "originalname", item.name)
+            report.over_cluster = [item.path.stem, name, params["cluster"]]
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Where reports come together, of whichever process they are."""
+        if hasattr(report, "over_cluster") and not (report.passed and report.when != "call"):
+            why = report.longrepr[2].removeprefix("Skipped: ") if report.skipped else ""
+            file, test, world = report.over_cluster
+            self.outcomes.add(file, test, world, report.outcome, why)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

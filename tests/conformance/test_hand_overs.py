@@ -4,7 +4,7 @@ import pytest
 
 from stretto.testing.backends.hand_overs import HandOvers
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 class TestHandOvers(HandOvers):

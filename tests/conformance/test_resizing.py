@@ -4,7 +4,7 @@ import pytest
 
 from stretto.testing.services.resizing import Resizing
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 class TestResizing(Resizing):

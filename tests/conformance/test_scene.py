@@ -23,7 +23,7 @@ from stretto.demo.outcome import Outcome
 from stretto.demo.play import Play, play
 from stretto.demo.scene import QUICK, SCENE, Entry
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_GPUS = 6  # that the scene is to have: so few that jobs compete for them, and two cores can bear it

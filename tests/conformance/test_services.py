@@ -6,7 +6,7 @@ from tests.service.crash.verdict import check_log
 
 from stretto.testing.services.restarts import Restarts
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 class TestRestarts(Restarts):

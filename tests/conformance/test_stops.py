@@ -4,7 +4,7 @@ import pytest
 
 from stretto.testing.backends.stops import Stops
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 class TestStops(Stops):

@@ -14,7 +14,7 @@ from tests.conformance.service import StruckService
 
 from stretto.demo.scene import compare_samples
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EPOCHS, SAMPLES = 60, 1437

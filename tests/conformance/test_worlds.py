@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.conftest import WORLDS
 from tests.conformance.table import Outcomes, table
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 MOST_LACKING = {"local": 0, "ray": 10, "slurm": 1, "kubernetes": 9, "kubelets": 9}
 COLUMNS = ("local", "ray", "slurm", "kubernetes", "kubelets")  # of the page's table

@@ -20,7 +20,7 @@ from tools.render_chart import BASES, CHART, ROOT, VARIANTS, objects
 
 from .test_chart import VALUES, of_kind
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.slow]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.large, pytest.mark.slow]
 
 PAGE = ROOT / "docs" / "kubernetes-install.md"
 # What this server is too old for, and what another project defines. Rules of CEL it does not know either.

@@ -24,7 +24,7 @@ pytest.importorskip("go_template", reason="py-go-template has no build for this 
 
 from tools.render_chart import objects
 
-pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.large]
 
 NAMESPACE, ACCOUNT = "stretto", "system:serviceaccount:stretto:stretto"
 GROUP = "apis/rbac.authorization.k8s.io/v1"

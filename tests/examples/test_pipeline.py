@@ -10,7 +10,7 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAMPLES = 1437  # of the digits, those to train on

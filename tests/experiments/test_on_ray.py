@@ -17,7 +17,7 @@ from tests.backends.ray.cluster import RayCluster, command_of, release, shared
 from tests.cli.ran import CLUSTER, TRACE
 from tests.interrupts import heed_interrupts
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 COMPARE = (sys.executable, "-m", "stretto.cli.app", "compare", "--json", "--out", "out", "-c", "tiny.yaml")
 OF_THE_CLOCK = ("policy_ms_p50", "policy_ms_p95", "wall_s", "peak_rss_mb")

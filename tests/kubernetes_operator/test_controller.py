@@ -16,7 +16,7 @@ from stretto.client import Client
 from stretto.kubernetes_operator.controller import Operator
 from stretto.kubernetes_operator.elastic_job import FINALIZER, PLURAL
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 NAMESPACE, PATIENCE_S = "team-a", 120.0
 LONG = {"run": "sleep 900", "elastic": {"min": 1, "max": 2}}

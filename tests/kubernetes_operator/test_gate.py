@@ -22,7 +22,7 @@ from stretto.client import Client
 from stretto.kubernetes_operator import gated_pods_controller
 from stretto.kubernetes_operator.gated_pods_controller import LABEL, QUEUE, GateOperator
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 TEAM, PATIENCE_S = "team-a", 60.0
 MANY = {"k0": 2, "k1": 2}

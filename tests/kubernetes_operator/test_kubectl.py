@@ -17,7 +17,7 @@ from stretto.kubernetes_operator.crd import definition_text
 
 from .installation import ACCOUNT, of_the_base, put, token_from
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.slow]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.large, pytest.mark.slow]
 
 NAMESPACE = "team-a"  # of the example
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kubernetes" / "elasticjob.yaml"

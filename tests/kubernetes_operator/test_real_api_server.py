@@ -19,7 +19,7 @@ from stretto.kubernetes_operator.crd import definition
 
 from .installation import ACCOUNT, of_the_base, put, token_from
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.alone]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.large]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kubernetes" / "elasticjob.yaml"
 RESOURCES = "apis/stretto.dev/v1alpha1/namespaces/default/elasticjobs"

@@ -25,7 +25,7 @@ pytest.importorskip("go_template", reason="py-go-template has no build for this 
 
 from tools.render_chart import objects
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.processes]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.large, pytest.mark.processes]
 
 RESOURCES = "apis/stretto.dev/v1alpha1/namespaces/default/elasticjobs"
 PATIENCE_S = 60.0  # for what takes a second

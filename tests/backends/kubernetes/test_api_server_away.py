@@ -16,7 +16,7 @@ from stretto.backends.kubernetes.machines import SILENT
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.kubernetes,
-    pytest.mark.alone,
+    pytest.mark.large,
     pytest.mark.long,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]

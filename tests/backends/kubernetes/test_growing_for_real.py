@@ -16,7 +16,7 @@ from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.backend import open_kubernetes
 from stretto.backends.kubernetes.options import KubernetesOptions
 
-pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.large, pytest.mark.slow]
 
 PATIENCE_S = 240.0  # for what takes some seconds
 PRODUCT, LABEL = "NVIDIA-L4", "nvidia.com/gpu.product"

@@ -25,7 +25,7 @@ pytest.importorskip("go_template", reason="py-go-template has no build for this 
 
 from tools.render_chart import objects
 
-pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.alone, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.kubernetes, pytest.mark.large, pytest.mark.slow]
 
 PATIENCE_S = 240.0  # for what takes some seconds
 SHORT_S = 5.0  # for what cannot come, since a right is missing

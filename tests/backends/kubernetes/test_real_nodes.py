@@ -18,7 +18,7 @@ from stretto.backends.protocol import Backend, NotNow, WorkerStart, WorkerState
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.kubernetes,
-    pytest.mark.alone,
+    pytest.mark.large,
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]

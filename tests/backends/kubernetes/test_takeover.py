@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.kubernetes,
     pytest.mark.postgres,
-    pytest.mark.alone,
+    pytest.mark.large,
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing()), reason=missing()),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a process another host's name"),

@@ -16,7 +16,7 @@ from stretto.client import Client
 from stretto.demo.own_service import OwnService, until
 from stretto.model.errors import InputError
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 SMALL = NodeType("small", "l4", 2, 3, cpus=4, group="small", resources={"accelerator_type:L4": 0.001})
 

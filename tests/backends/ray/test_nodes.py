@@ -7,7 +7,7 @@ import pytest
 from stretto.backends.ray.nodes import RayNode, held_by_others, held_by_us, nodes_in
 from stretto.backends.ray.reservation import GB, bundle_of
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 
 def a_node(node_id: str, address: str, host: str = "", **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed; install stretto[ray]")
 from stretto.backends.ray.gateway import orders_in
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 
 def test_a_service_that_is_killed_in_the_middle_of_a_word_is_gone_and_nothing_else() -> None:

@@ -24,7 +24,7 @@ from stretto.backends.protocol import (
 )
 from stretto.backends.ray.backend import Call, RayBackend
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 PATIENCE_S = 120.0
 FOLLOWS_S = 600.0

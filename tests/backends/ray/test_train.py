@@ -9,7 +9,7 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 SCRIPT = Path(__file__).with_name("train.py")
 JOB = """

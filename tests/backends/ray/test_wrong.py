@@ -17,7 +17,7 @@ from stretto.jobfile import JobSpec, Resources
 from stretto.jobfile.parts import Accelerators
 from stretto.model.errors import InputError
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone]
+pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 AT_ONCE_S = 60.0  # Ray by itself goes on for two minutes
 

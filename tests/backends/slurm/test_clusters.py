@@ -20,7 +20,7 @@ from stretto.jobfile.parts import Accelerators, Resources
 from stretto.jobfile.spec import JobSpec
 from stretto.model import InputError
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 
 @pytest.mark.parametrize("json", [True, False], ids=["json", "text"])

@@ -11,7 +11,7 @@ from stretto.backends.protocol import BackendUnreachable
 from stretto.backends.slurm.client import Commands
 from stretto.backends.slurm.options import SlurmOptions
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 PATIENCE_S = 60.0
 # The program below it goes on when the script is killed, and holds what the script was given to write to.

@@ -11,7 +11,7 @@ from tests.backends.slurm.stories import a_start, in_phase, opened
 
 from stretto.backends.slurm import worker_jobs
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 LOGIN = "SLURM_GET_USER_ENV"  # by which sbatch has Slurm log the user in before the job begins
 SECRETS = ("PGPASSWORD", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL")

@@ -9,7 +9,7 @@ from stretto.backends.protocol import Fences, StaleLeader, WorkerStart
 from stretto.backends.slurm.backend import SlurmBackend
 from stretto.backends.slurm.options import SlurmOptions
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 
 def test_commands_of_a_leader_that_was_followed_by_another_are_refused(tmp_path: Path) -> None:

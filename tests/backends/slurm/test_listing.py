@@ -9,7 +9,7 @@ from stretto.backends.slurm import parsers
 from stretto.backends.slurm.client import is_for_later, is_silence, words_of
 from stretto.backends.slurm.parsers import SlurmJob, SlurmNode
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 OLD_NODE = {
     "name": "a1", "address": "10.0.0.1", "hostname": "a1", "state": "mixed", "state_flags": ["DRAIN"],

@@ -8,7 +8,7 @@ from stretto.backends.slurm import nodes
 from stretto.backends.slurm.nodes import NodeResources
 from stretto.backends.slurm.parsers import SlurmNode
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 IDLE = SlurmNode("a1", "a1", frozenset({"IDLE"}), "", {"a100": 8}, {"a100": 0}, 64, 0, 64_000, 0, ("gpu",))
 

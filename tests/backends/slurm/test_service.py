@@ -10,7 +10,7 @@ from tests.service.running import Running
 
 from stretto.model import InputError
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=from-sbatch

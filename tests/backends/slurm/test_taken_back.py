@@ -7,7 +7,7 @@ import pytest
 from tests.backends.slurm.cluster import CannotRun, SlurmCluster, until
 from tests.backends.slurm.stories import a_start, in_phase, opened
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 SAVES = "trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
 

@@ -16,7 +16,7 @@ from stretto.agent.log_bounds import NOTICE
 from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused
 from stretto.backends.slurm import worker_jobs
 
-pytestmark = [pytest.mark.slurm, pytest.mark.alone]
+pytestmark = [pytest.mark.slurm, pytest.mark.large]
 
 ONE_JOB = re.compile(r"JobId=(\d+)")
 

@@ -21,7 +21,7 @@ from stretto.demo.own_service import OwnService
 from ..ran import Stretto
 from .conftest import reaches
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 STRETTO = (sys.executable, "-m", "stretto.cli.app")
 PATIENCE_S = 180.0

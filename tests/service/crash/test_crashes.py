@@ -16,7 +16,7 @@ from .conftest import Tell
 from .strikes import OPTIONS, Scene
 from .verdict import check
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 KINDS = ("worker", "supervisor", "agent", "service", "graceful", "stubborn", "polite", "clock")
 SEEDS = (11, 12, 13)

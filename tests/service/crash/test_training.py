@@ -23,7 +23,7 @@ from ..running import Running
 from .conftest import Tell, mount_small, unmount
 from .verdict import RIGHT, check_log, check_runs
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS = ("--slots", "4", "--gpu-type", "cpu", "--policy", "sia", "--set", "policy.round_s=3")

@@ -10,7 +10,7 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "sia", "--set", "policy.round_s=2")
 INIT, MOST = 32, 192

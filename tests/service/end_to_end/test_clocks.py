@@ -13,7 +13,7 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 JUMPING = Path(__file__).parents[1] / "crash" / "jumping.py"

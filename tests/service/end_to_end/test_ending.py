@@ -15,7 +15,7 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 SMALL = {"text": "{name: small, run: 'true'}"}
 

@@ -17,7 +17,7 @@ from .greedy import Greedy
 from .idlers import Idlers
 from .test_scene import check, play_unhurried
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 PROGRAM = str(Path(__file__).with_name("few_files.py"))
 LEFT = 64  # files, once a service has started

@@ -13,7 +13,7 @@ from stretto.demo.own_service import until
 from ..eventlog.servers import PostgreSQL
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "fifo")
 LONG = "{name: long, run: sleep 900}"

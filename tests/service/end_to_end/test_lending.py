@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.sqlite,
     pytest.mark.torch,
-    pytest.mark.alone,
+    pytest.mark.large,
     pytest.mark.long,
 ]
 

@@ -16,7 +16,7 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import NotInTime
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 CLUSTER = "name: one\ngpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 2, count: 1}]\n"
 JOB = "{run: x, name: again, expected_time: 1m}"

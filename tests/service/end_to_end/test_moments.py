@@ -13,7 +13,7 @@ from tests.service.running import Running
 from stretto.client import Client
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 OPTIONS = ("--slots", "3", "--gpu-type", "cpu", "--policy", "fifo")
 SPEAKER = Path(__file__).with_name("speaker.py")

@@ -13,7 +13,7 @@ from stretto.demo.own_service import PATIENCE_S, until
 
 from ..running import PROGRAM, Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 HERE = Path(__file__).parent
 # UniSched runs a new job on two GPUs until it is profiled: for five minutes, unless told otherwise.

@@ -11,7 +11,7 @@ from stretto.service.eventlog import open_store
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -20,7 +20,7 @@ from stretto.demo.scene import QUICK, SCENE, Entry
 
 from ..running import PROGRAM
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"

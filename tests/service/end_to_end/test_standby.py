@@ -17,7 +17,7 @@ from ..eventlog.servers import PostgreSQL
 from ..running import PROGRAM, Running
 from ..standby import Standby
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 OPTIONS = ("--slots", "2", "--gpu-type", "cpu", "--policy", "cornucopia")
 LONG = "{name: long, run: sleep 900}"

@@ -9,7 +9,7 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 def test_the_cluster_is_shown_with_who_holds_it(page: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.service.http.chromium import PATIENCE_MS
 from tests.service.running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 SERIOUS = {"serious", "critical"}
 PAGES = {  # and what is there once it has its data

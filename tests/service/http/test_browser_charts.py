@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.service.http.chromium import fits
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 POINTS = [
     {

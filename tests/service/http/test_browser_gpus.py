@@ -13,7 +13,7 @@ from tests.service.running import Running
 from stretto.agent.node import LOCK_FOLDERS
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 @pytest.fixture(scope="module")

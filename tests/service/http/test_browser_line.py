@@ -12,7 +12,7 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 LARGE = "{name: NAME, model: resnet18, run: 'true', resources: {accelerators: 'a100:8'}, expected_time: 9m}"
 LIVE_S = 1.0  # the promise of the page
 

@@ -12,7 +12,7 @@ from tests.service.running import Running
 from stretto.client import Client
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 WIDTH = 1024
 
 

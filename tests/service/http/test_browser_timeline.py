@@ -10,7 +10,7 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 SOON = "/timeline?hours=0.25&ahead=0.5"
 
 

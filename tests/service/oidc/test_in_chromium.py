@@ -12,7 +12,7 @@ from tests.service.running import PROGRAM
 
 from stretto.demo.own_service import OwnService
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 def test_a_person_logs_in_and_is_back_on_the_page_where_it_began(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.service.tls.secure import Secure
 from stretto.client import Client, ServiceError, Untrusted
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -121,9 +121,9 @@ class ServiceFixture:
             return "".join(client.log(job, attempt=attempt))
 
     def cancel_all(self) -> None:
-        """End what is open."""
-        for job in self.open():
-            self.change(job["id"], "cancel")
+        """End what is open, an array at once."""
+        for name in dict.fromkeys(job["array"] or job["id"] for job in self.open()):
+            self.change(name, "cancel")
         self.until(lambda: not self.open(), "all jobs have ended")
 
     # ── waiting ───────────────────────────────────────────────────────────────────────────────────
