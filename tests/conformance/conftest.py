@@ -25,6 +25,7 @@ LONG_THERE = {
     "test_jobs_of_a_slow_cluster_that_loses_answers_run_once_each": ("ray", "slurm"),
     "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
+    "test_a_training_that_came_by_upload_trains_on_each_sample_once": ("local", "ray", "kubernetes"),
 }
 # What takes a minute, and what the normal run has of it over one cluster is enough.
 LONG_BUT_OVER_KUBELETS = ("test_a_training_grows_shrinks_and_moves_in_place_and_trains_on_each_sample_once",)
@@ -37,6 +38,7 @@ SHORT_OVER_KUBELETS = (
     "test_workers_on_one_node_have_gpus_of_their_own",
     "test_a_node_that_is_with_its_lender_takes_no_worker_until_it_is_back",
     "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on",
+    "test_a_job_begins_in_a_copy_of_what_it_brought_along_which_goes_with_it",
 )
 # Fixtures and the hook that runs coroutines; a plugin for others, named here as this is no top conftest.
 __all__ = ["connection", "pytest_pyfunc_call", "service", "stage", "world"]

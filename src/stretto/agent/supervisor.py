@@ -53,6 +53,11 @@ KNOWN_TWICE = ("job", "gpus", "mark", "guards", "group", "devices")  # in runnin
 SECRET = "STRETTO_SECRET_"
 RUN_MARK = "STRETTO_RUN"  # in the environment of every process of a run, by which its leftovers are found
 
+# How a command ends that could not fetch what its job has brought along; it has written why into a file of
+# STRETTO_SETUP_DIR that is named by its worker.
+NO_UPLOAD, WHY = 125, ".why"
+LONGEST_WHY_BYTES = 400  # chosen
+
 
 class Process(NamedTuple):
     """One process as /proc shows it; until the machine restarts, no two have the same `pid` and `ticks`."""
@@ -310,9 +315,16 @@ class Supervisor:
                 self.exit = {**status_of(wait_status), "stopped": self.asked, "why": self.unguarded}
                 with suppress(BlockingIOError):
                     message = os.read(self.failure, 1000).decode(errors="replace")
-                    self.exit["why"] = message or self.unguarded
+                    self.exit["why"] = message or self.unguarded or self.why_no_upload()
                 if self.rest():
                     self.note(exit=self.exit)
+
+    def why_no_upload(self) -> str:
+        """Why the command could not fetch its job's upload, in one line; "" where it has done so."""
+        env = {**os.environ, **self.start["env"]}
+        if (self.exit or {}).get("status") != NO_UPLOAD or "STRETTO_UPLOAD" not in env:
+            return ""
+        return first_line(Path(env.get("STRETTO_SETUP_DIR", "")) / f"{env.get('STRETTO_WORKER_ID')}{WHY}")
 
     def pursue(self) -> int | None:
         """What is due of a stop; milliseconds until more is, or None."""
@@ -373,6 +385,18 @@ class Supervisor:
                 time.sleep(RETRY_S)
             else:
                 return
+
+
+def first_line(file: Path) -> str:
+    """How a file begins that a user may have written; "" where there is none to be read."""
+    with suppress(OSError):
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            text = os.read(handle, LONGEST_WHY_BYTES).decode(errors="replace")
+        finally:
+            os.close(handle)
+        return "".join(each for each in text.partition("\n")[0] if each.isprintable())
+    return ""
 
 
 def milliseconds(wait_s: float) -> int:

@@ -179,11 +179,16 @@ class NodeAgent:
                 self.go(self.stop(life))
 
     def vanished(self, uid: str) -> None:
-        """A pod was deleted by force: what runs of it is killed."""
+        """A pod is gone: what runs of it, deleted by force, is killed; its own directories go with it."""
         life = self.lives.pop(uid, None)
-        if life is not None and life.process is not None and life.process.returncode is None:
+        if life is None:
+            return
+        if life.process is not None and life.process.returncode is None:
             with suppress(ProcessLookupError):
                 life.process.kill()
+        for volume in life.pod["spec"].get("volumes", ()):
+            if "emptyDir" in volume:
+                shutil.rmtree(life.folder / volume["name"], ignore_errors=True)
 
     def show_orders(self, life: Life) -> None:
         """Files of the downward API follow the annotations."""

@@ -55,6 +55,9 @@ LACKS = {
     "test_four_kinds_of_real_jobs_share_a_cluster_that_loses_a_node": NO_PROCESS,
     "test_four_kinds_of_real_jobs_share_a_cluster_of_which_a_node_is_drained": NO_PROCESS,
     "test_a_training_grows_shrinks_and_moves_in_place_and_trains_on_each_sample_once": NO_PROCESS,
+    "test_a_job_begins_in_a_copy_of_what_it_brought_along_which_goes_with_it": NO_PROCESS,
+    "test_an_upload_that_cannot_be_fetched_ends_the_job_with_one_line_that_says_why": NO_PROCESS,
+    "test_a_training_that_came_by_upload_trains_on_each_sample_once": NO_PROCESS,
 }
 
 

@@ -66,7 +66,7 @@ Answer = TypeVar("Answer")
 class KubernetesBackend:
     """One service's pods on one cluster."""
 
-    hands_secrets = True
+    hands_secrets = fetches_uploads = True
 
     def __init__(
         self,

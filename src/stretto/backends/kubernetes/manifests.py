@@ -251,7 +251,7 @@ def _container(
         "name": CONTAINER,
         "image": image_of(worker, options),
         "command": [options.python, "-E", "-S", f"{CODE}/pod_supervisor.py", RUN, f"{INFO}/orders"],
-        "env": _environment(worker, service, namespace if has_addresses(worker, options) else ""),
+        "env": _environment(worker, options, service, namespace if has_addresses(worker, options) else ""),
         "envFrom": list(wanted.get("env_from", ())),
         "resources": {"limits": limits, "requests": {**limits, **requests}},
         "terminationMessagePolicy": "File",
@@ -292,7 +292,9 @@ def request_digest(worker: WorkerStart) -> str:
     return digest_of({**worker.request(), "node": worker.node})
 
 
-def _environment(worker: WorkerStart, service: str, namespace: str) -> list[dict[str, Any]]:
+def _environment(
+    worker: WorkerStart, options: KubernetesOptions, service: str, namespace: str
+) -> list[dict[str, Any]]:
     """What the worker finds in its environment; its token and secrets come out of a Secret.
 
     namespace: in which pods have addresses of their own; "" where they have those of their nodes.
@@ -301,6 +303,8 @@ def _environment(worker: WorkerStart, service: str, namespace: str) -> list[dict
     for name in ("account", "own", "secrets"):
         start.pop(name, None)
     ours = {"STRETTO_WORKER_ID": worker.id, "STRETTO_SETUP_DIR": RUN}
+    if "STRETTO_UPLOAD" in worker.env:
+        ours["STRETTO_PYTHON"] = options.python  # which fetches it
     if namespace and worker.master and "MASTER_ADDR" in worker.env:
         ours["MASTER_ADDR"] = address_of(service, worker.master, namespace)
     plain = {name: value for name, value in {**worker.env, **ours}.items() if name != TOKEN}

@@ -51,6 +51,7 @@ class SlurmBackend:
     """One service's worker jobs on one cluster, kept in directories that all nodes see."""
 
     hands_secrets = True
+    fetches_uploads = True
 
     def __init__(self, options: SlurmOptions, service: str, shared: Path) -> None:
         self.options, self.service = options, service
@@ -207,9 +208,7 @@ class SlurmBackend:
 
     async def _write_down(self, worker: WorkerStart, resources: NodeResources) -> WorkerJob:
         try:
-            run = await asyncio.to_thread(
-                worker_jobs.prepare, self.runs, worker, resources, self.options.pass_env
-            )
+            run = await asyncio.to_thread(worker_jobs.prepare, self.runs, worker, resources, self.options)
             job = self.known[worker.id] = await asyncio.to_thread(worker_job_at, run)
         except OSError as failure:
             raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from stretto.agent.node import MAX_LOG_BYTES
@@ -33,11 +34,16 @@ class SlurmOptions:
     quiet_s: float = 5.0  # and while nothing is; chosen
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     json: bool = True  # ask for JSON where Slurm has it
+    scratch: str = (
+        ""  # where on nodes uploads are copied; "": what $SLURM_TMPDIR or $TMPDIR says there, or /tmp
+    )
     lent_by: str = DRAIN  # how nodes of lenders change hands: drain, or reservation
 
     def __post_init__(self) -> None:
         """Check which variables are passed on, and how nodes change hands."""
         check_passed_variables(self.pass_env)
+        if self.scratch and not Path(self.scratch).is_absolute():
+            raise InputError(f"backend.scratch={self.scratch}: expected an absolute path on every node")
         if self.lent_by not in LENT_BY:
             raise InputError(f"backend.lent_by={self.lent_by}: expected {' or '.join(LENT_BY)}")
 

@@ -27,7 +27,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from stretto.agent import run_directory, supervisor
+from stretto.agent import batch_supervisor, run_directory, supervisor
 from stretto.agent.inherited_env import inherited
 from stretto.backends.protocol import WorkerStart, WorkerState
 from stretto.backends.slurm.client import CREDENTIALS, option
@@ -37,6 +37,7 @@ from stretto.backends.slurm.parsers import SlurmJob
 
 LONGEST_NOTICE_S = 65_535  # that Slurm can give before a time limit
 NOT_SEEN, TAKEN = 74, 75  # how a worker job ends that does not see its directory, or came second
+USUAL_OPTIONS = SlurmOptions()
 WITHDRAWN = {"status": 143, "signal": 15, "stopped": True}
 ASKED = ("account", "qos", "constraint", "reservation")  # beside the partition
 
@@ -134,13 +135,17 @@ def surroundings(environment: Mapping[str, str], also: Sequence[str] = ()) -> di
 
 def place_supervisor_script(folder: Path) -> Path:
     """A copy of the supervisor where all nodes see it, by what it contains; raises OSError."""
-    text = Path(run_directory.SUPERVISOR_SCRIPT).read_bytes()
-    path = folder / f"keeper-{hashlib.sha256(text).hexdigest()[:12]}.py"
-    if not path.exists():
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(text)
-        part.replace(path)
-    return path
+    texts = {
+        Path(each).name: Path(each).read_bytes() for each in (supervisor.__file__, batch_supervisor.__file__)
+    }
+    place = folder / f"keeper-{hashlib.sha256(b''.join(texts.values())).hexdigest()[:12]}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    for name, text in texts.items():
+        if not (place / name).exists():
+            part = place / f"{name}.{os.getpid()}.part"
+            part.write_bytes(text)
+            part.replace(place / name)
+    return place / Path(batch_supervisor.__file__).name
 
 
 def resources_of(worker: WorkerStart, share: NodeResources) -> NodeResources:
@@ -150,13 +155,21 @@ def resources_of(worker: WorkerStart, share: NodeResources) -> NodeResources:
 
 
 def prepare(
-    folder: Path, worker: WorkerStart, resources: NodeResources, pass_env: Sequence[str] = ()
+    folder: Path, worker: WorkerStart, resources: NodeResources, options: SlurmOptions = USUAL_OPTIONS
 ) -> Path:
     """Write a worker job down before it is submitted; raises OSError."""
-    inherits = surroundings(os.environ, pass_env)
+    inherits = surroundings(os.environ, options.pass_env)
     around = {name: value for name, value in inherits.items() if name not in worker.env}
     start = {**request_of(worker), "cpus": resources.cpus, "memory_mb": resources.memory_mb}
+    if "STRETTO_UPLOAD" in worker.env:  # a copy of it is to lie on the node, and not where all nodes see it
+        start[batch_supervisor.SCRATCH] = {"name": scratch_name(folder, worker), "below": options.scratch}
     return run_directory.prepare(folder, worker.id, start, around, fifo=False, secrets=worker.secrets)
+
+
+def scratch_name(folder: Path, worker: WorkerStart) -> str:
+    """Of the directory that the workers of one attempt share on a node, and those of no other service."""
+    attempt = worker.id.rpartition(".")[0] or worker.id
+    return f"{attempt}-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
 
 
 def request_of(worker: WorkerStart) -> dict[str, Any]:

@@ -154,12 +154,17 @@ mkdir -p "$STRETTO_CHECKPOINT_DIR" 2>/dev/null &&
 {RUN_SCRIPT}"""
 
 # Whoever runs the service has a Python that nodes of one machine, or of one image, have at the same place.
+# Where a backend knows another one of its images, STRETTO_PYTHON names it.
 FETCHER = "STRETTO_FETCHER"  # in the environment of the first shell of a worker, and of nothing after it
 FETCH = """stretto_copy="${{{setups}:-$STRETTO_CHECKPOINT_DIR}}"/{copy}
-stretto_python={python}; [ -x "$stretto_python" ] || stretto_python=python3
+stretto_python={python}; stretto_python="${{STRETTO_PYTHON:-$stretto_python}}"
+command -v "$stretto_python" >/dev/null || stretto_python=python3
 "$stretto_python" -I -S -c "${fetcher}" "$stretto_copy" && cd "$stretto_copy"/{workdir} || {{
-echo "stretto: the job cannot begin in its upload" >&2; exit {failed}; }}
-unset {fetcher} stretto_python stretto_copy
+echo "stretto: the job cannot begin in its upload" >&2
+stretto_why="${{stretto_copy%/*}}/$STRETTO_WORKER_ID{why}"; [ -e "$stretto_why" ] ||
+echo "the job cannot begin in its upload: its node lacks python3, or that folder" >"$stretto_why"
+exit {failed}; }}
+unset {fetcher} STRETTO_PYTHON stretto_python stretto_copy
 """
 
 # What a setup leaves running must not hold the lock, for which other workers of the node wait.
@@ -375,6 +380,7 @@ def _fetch(record: JobRecord, worker: Worker) -> str:
         setups=SETUP_DIR,
         fetcher=FETCHER,
         failed=upload_fetcher.FAILED,
+        why=upload_fetcher.WHY,
     )
 
 

@@ -22,6 +22,7 @@ from stretto.testing.services.fixture import ServiceFixture
 from stretto.testing.services.jobs import Jobs
 from stretto.testing.services.resizing import Resizing
 from stretto.testing.services.restarts import Restarts
+from stretto.testing.services.uploads import Uploads
 from stretto.testing.services.world import ServiceWorld
 
 __all__ = [
@@ -33,8 +34,9 @@ __all__ = [
     "ServiceConformance",
     "ServiceFixture",
     "ServiceWorld",
+    "Uploads",
 ]
 
 
-class ServiceConformance(Jobs, Resizing, Restarts, ExecAndForward):
+class ServiceConformance(Jobs, Resizing, Restarts, ExecAndForward, Uploads):
     """Every promise of a service over a backend."""
