@@ -14,6 +14,7 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ else:  # on a node, where supervisor.py is no part of a package
 
 SCRATCH = "scratch"  # of start.json: the name of the directory, and perhaps where on the node it is to lie
 LOCK = "lock"  # of the directory
-USUAL = ("SLURM_TMPDIR", "TMPDIR")  # variables that name the node's own disk, where its cluster sets them
-LAST_RESORT = "/tmp"  # in a directory of its user there, which is checked
 
 
 class BatchSupervisor(supervisor.Supervisor):
@@ -67,7 +66,7 @@ class BatchSupervisor(supervisor.Supervisor):
 
 def usual_place() -> str:
     """Where a node keeps what is its own."""
-    return next((os.environ[name] for name in USUAL if os.environ.get(name)), LAST_RESORT)
+    return os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
 
 
 def place_of_user(below: Path) -> Path:

@@ -34,9 +34,7 @@ class SlurmOptions:
     quiet_s: float = 5.0  # and while nothing is; chosen
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     json: bool = True  # ask for JSON where Slurm has it
-    scratch: str = (
-        ""  # where on nodes uploads are copied; "": what $SLURM_TMPDIR or $TMPDIR says there, or /tmp
-    )
+    scratch: str = ""  # where on nodes uploads are copied; "": $SLURM_TMPDIR, or the temporary directory
     lent_by: str = DRAIN  # how nodes of lenders change hands: drain, or reservation
 
     def __post_init__(self) -> None:
