@@ -5,7 +5,7 @@ import pytest
 from stretto.testing.backends.exec_sessions import ExecSessions
 from stretto.testing.services.exec_and_forward import ExecAndForward
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
 class TestExecSessions(ExecSessions):
