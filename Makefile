@@ -21,8 +21,8 @@ help: ## Show this list
 demo: $(DEMO) ## Train real jobs that compete for this machine, and watch them being resized
 	$(BIN)/stretto demo
 
-demo-sim: $(PACKAGE) ## Compare five policies on a small mixed cluster; the report goes to out/demo
-	$(BIN)/stretto compare --cluster sia-hetero-64 --trace demo --policies sia,pollux,gavel,tiresias,fifo --out out/demo
+demo-sim: $(PACKAGE) ## Compare six policies on a small mixed cluster; the report goes to out/demo
+	$(BIN)/stretto compare --cluster sia-hetero-64 --trace demo --policies stretto,sia,pollux,gavel,tiresias,fifo --out out/demo
 
 # Where PyTorch and Ray are not installed, mypy knows nothing of their types: `make lint` checks those too.
 WITHOUT_TORCH := --ignore-missing-imports --allow-subclassing-any --allow-untyped-decorators \

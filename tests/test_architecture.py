@@ -18,6 +18,7 @@ MOST_LINES = 600
 # What each folder, or file beside them, may import besides itself. A new one takes its place here first.
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
+    "defaults": set(),
     "solve": set(),
     "estimate": {"model", "solve", "settings", "components"},
     "policies": {"model", "solve", "estimate", "settings", "components"},
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["service"] = {*MAY_IMPORT} - {"testing", "report"}
 MAY_IMPORT["kubernetes_operator"] = {"model", "jobfile", "backends", "client"}
-MAY_IMPORT["demo"] = {"model", "client", "jobfile", "agent", "backends"}
+MAY_IMPORT["demo"] = {"model", "defaults", "client", "jobfile", "agent", "backends"}
 # Of these one experiment alone imports `testing`: see below.
 MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {
     "service",
@@ -65,7 +66,7 @@ MAY_IMPORT["experiments"] = {*MAY_IMPORT} - {
     "backends",
     "demo",
 }
-MAY_IMPORT["notebook"] = {"model", "sim", "report", "experiments"}
+MAY_IMPORT["notebook"] = {"model", "defaults", "sim", "report", "experiments"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"testing", "notebook"}
 MAY_IMPORT["__main__"] = {"cli"}
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stretto import defaults
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_table
 
@@ -36,7 +37,7 @@ def solver(
 def decide(
     cluster: options.Cluster = "",
     trace: options.Trace = "",
-    policy: options.Policy = "sia",
+    policy: options.Policy = defaults.POLICY,
     profiles: options.Profiles = "",
     seed: options.Seed = 0,
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)

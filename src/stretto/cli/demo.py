@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stretto import defaults
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
 
@@ -23,7 +24,7 @@ def demo(
     examples: Annotated[
         Path | None, typer.Option(help="The folder of the examples; else those of Stretto.")
     ] = None,
-    policy: Annotated[str, typer.Option(help="The policy: sia, cornucopia, …")] = "sia",
+    policy: Annotated[str, typer.Option(help="The policy: stretto, sia, …")] = defaults.POLICY,
     slots: Annotated[int, typer.Option(min=4, help="Number of workers at once.")] = 4,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter trainings.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of undisturbed runs to compare with.")] = 1,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stretto import defaults
 from stretto.agent.node import MAX_LOG_BYTES
 from stretto.cli import options
 from stretto.cli.config_file import take_config
@@ -91,7 +92,7 @@ class Place:
 class Decisions:
     """What decides which jobs run."""
 
-    policy: options.Policy = "sia"
+    policy: options.Policy = defaults.POLICY
     settings: Settings = field(default_factory=list)
     seed: options.Seed = 0
 

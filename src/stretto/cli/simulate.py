@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stretto import defaults
 from stretto.cli import options
 from stretto.cli.printing import job_bar, say, show_json, show_line, show_report, show_table
 
@@ -15,7 +16,7 @@ def simulate(
     context: typer.Context,
     cluster: options.Cluster = "",
     trace: options.Trace = "",
-    policy: options.Policy = "sia",
+    policy: options.Policy = defaults.POLICY,
     profiles: options.Profiles = "",
     seed: options.Seed = 0,
     settings: options.Set = [],  # noqa: B006  (typer wants a plain default)

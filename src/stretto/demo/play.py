@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stretto import defaults
 from stretto.client import Client
 from stretto.demo.display import Screen
 from stretto.demo.outcome import Outcome, outcome_of
@@ -48,7 +49,7 @@ class Play:
     entries: Sequence[Entry]
     examples: Path | None  # None: where they are known to be
     program: Sequence[str]  # what the interpreter runs as our command line
-    policy: str = "sia"
+    policy: str = defaults.POLICY
     slots: int = 4
     seeds: int = 1  # of the undisturbed runs that each job is compared with
     serve: Sequence[str] = ()  # what else the service is told: of the cluster it is over; else this machine

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stretto import defaults
 from stretto.experiments.bounds import with_bounds
 from stretto.experiments.figure_export import write_comparison_figures
 from stretto.experiments.frames import allocations_of, jobs_of, rounds_of
@@ -90,7 +91,7 @@ def simulate(
     trace: str | Path,
     *,
     cluster: str | Path,
-    policy: str = "sia",
+    policy: str = defaults.POLICY,
     seed: int = 0,
     settings: Mapping[str, object] | None = None,
     profiles: str | Path = "",

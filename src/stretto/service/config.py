@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stretto import defaults
 from stretto.backends.local.options import LocalOptions
 from stretto.backends.options import BackendOptions, RunsAsUsers
 from stretto.model import HALF_LIFE_S, InputError
@@ -32,7 +33,7 @@ class Config:
     backend: BackendOptions = field(default_factory=LocalOptions)  # where workers run
     url: str = ""  # under which workers reach the service; "" = where it listens
     shared: Path | None = None  # a directory that all nodes see; None: the state directory
-    policy: str = "sia"
+    policy: str = defaults.POLICY
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     store: str = ""  # a URL; "" = a file in the state directory
