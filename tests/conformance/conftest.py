@@ -39,6 +39,7 @@ SHORT_OVER_KUBELETS = (
     "test_a_node_that_is_with_its_lender_takes_no_worker_until_it_is_back",
     "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on",
     "test_a_job_begins_in_a_copy_of_what_it_brought_along_which_goes_with_it",
+    "test_a_terminal_beside_a_worker_follows_its_window_and_takes_interrupts",
 )
 # Fixtures and the hook that runs coroutines; a plugin for others, named here as this is no top conftest.
 __all__ = ["connection", "pytest_pyfunc_call", "service", "stage", "world"]

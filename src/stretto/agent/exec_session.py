@@ -1,8 +1,8 @@
 """A program or a connection beside a worker: as its user, in its directory, with its environment.
 
-Run as `python -I -S exec_session.py RUN` with both ends of a line as standard input and output. Standard
-library only, beside supervisor.py. What comes and goes are frames: a letter, a length of four bytes, and the
-content.
+Run as `python -I -S exec_session.py RUN` with both ends of a line as standard input and output. RUN is the
+run directory or, in a pod, the folder of it. Standard library only, beside supervisor.py. What comes and goes
+are frames: a letter, a length of four bytes, and the content.
 
 To here: `s`, first, says as JSON what to run (`argv`, `tty`, `rows`, `columns`, `term`) or to which `port` of
 this machine to connect. Then `d`: input; `e`: its end; `w`: rows and columns of the window; `k`: a signal for
@@ -457,6 +457,14 @@ def _is_open(file: int) -> bool:
     return not select.select([file], [], [], 0)[0] or _read(file) != b""
 
 
+def run_in(folder: Path) -> Path:
+    """The run directory: this one, or, in a pod, the last that was made in it."""
+    if (folder / "start.json").exists():
+        return folder  # whatever its worker has put below it
+    within = [each.parent for each in folder.glob("*/start.json")]
+    return max(within, key=lambda each: each.stat().st_mtime_ns, default=folder)
+
+
 def main() -> None:
     """Reach the worker whose run directory the argument names."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -468,7 +476,7 @@ def main() -> None:
     for each in (0, 1):
         os.dup2(null, each)
     try:
-        worker = Worker(Path(sys.argv[1]))
+        worker = Worker(run_in(Path(sys.argv[1])))
         if worker.account:
             supervisor.become_user(worker.account, libc)
     except (NotReached, OSError, ValueError, KeyError) as refused:

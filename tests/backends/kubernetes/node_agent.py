@@ -45,6 +45,7 @@ class Life:
     kill_at_s: float = float("inf")  # by our loop's clock
     stopping: bool = False
     ended: bool = False
+    where: dict[str, str] = field(default_factory=dict)  # of volumes, by where the pod sees them
 
 
 class NodeAgent:
@@ -215,7 +216,7 @@ class NodeAgent:
             return
         life.gpus = free[:wanted]
         try:
-            where = await self.mount(life)
+            where = life.where = await self.mount(life)
             environment = await self.environment(life, container, where)
         except LookupError as missing:
             waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": str(missing)}}
@@ -421,9 +422,8 @@ class NodeAgent:
         from urllib.parse import parse_qs, urlsplit
 
         try:
-            line = (await reader.readline()).decode()
-            while (await reader.readline()).strip():
-                pass
+            head = await reader.readuntil(b"\r\n\r\n")
+            line = head.partition(b"\r\n")[0].decode()
             target = urlsplit(line.split()[1])
             _, _, namespace, name, _ = target.path.split("/")
             query = {key: values[0] for key, values in parse_qs(target.query).items()}
@@ -435,6 +435,10 @@ class NodeAgent:
                 ),
                 None,
             )
+            if life is not None and target.path.startswith("/exec/"):
+                command = [placed(each, life.where) for each in parse_qs(target.query)["command"]]
+                await execute(command, head, reader, writer)
+                return
             if life is None or not (life.folder / "log").exists():
                 writer.write(b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
                 return
@@ -459,6 +463,56 @@ class NodeAgent:
                 if over or not follow:
                     return
                 await asyncio.sleep(0.05)
+
+
+async def execute(
+    command: list[str], head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Run a program, whose standard files are channels of a WebSocket: `kubectl exec`, version 4."""
+    from websockets.frames import OP_BINARY, OP_CLOSE
+    from websockets.server import ServerProtocol
+
+    protocol = ServerProtocol(subprotocols=["v4.channel.k8s.io"], max_size=None)  # type: ignore[list-item]
+    protocol.receive_data(head)
+    (request,) = protocol.events_received()
+    protocol.send_response(protocol.accept(request))  # type: ignore[arg-type]
+    writer.writelines(protocol.data_to_send())
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdin is not None
+
+    async def tell(channel: bytes, stream: asyncio.StreamReader | None) -> None:
+        assert stream is not None
+        with suppress(OSError):
+            while piece := await stream.read(1 << 14):
+                protocol.send_binary(channel + piece)
+                writer.writelines(protocol.data_to_send())
+                await writer.drain()
+
+    async def hear() -> None:
+        assert process.stdin is not None
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                protocol.receive_data(data)
+                for frame in protocol.events_received():
+                    if getattr(frame, "opcode", None) is OP_CLOSE:
+                        return
+                    if getattr(frame, "opcode", None) is OP_BINARY and frame.data[:1] == b"\0":  # type: ignore[union-attr]
+                        process.stdin.write(frame.data[1:])  # type: ignore[union-attr]
+                        await process.stdin.drain()
+
+    hearing = asyncio.create_task(hear())
+    telling = asyncio.gather(tell(b"\1", process.stdout), tell(b"\2", process.stderr))
+    both: set[asyncio.Future[Any]] = {hearing, telling}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    process.stdin.close()
+    await telling
+    await process.wait()
+    hearing.cancel()
+    with suppress(OSError):
+        protocol.send_close(1000)
+        writer.writelines(protocol.data_to_send())
+        await writer.drain()
 
 
 def placed(text: str, where: dict[str, str]) -> str:

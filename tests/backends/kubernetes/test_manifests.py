@@ -144,9 +144,9 @@ def test_a_repeated_start_is_told_from_another_one() -> None:
         assert manifests.request_digest(other) != manifests.request_digest(WORKER)
 
 
-def test_what_runs_first_in_a_pod_needs_only_two_files() -> None:
+def test_what_runs_first_in_a_pod_needs_only_a_few_files() -> None:
     config = manifests.code_map("team")
-    assert set(config["data"]) == {"supervisor.py", "pod_supervisor.py"}
+    assert set(config["data"]) == {"supervisor.py", "pod_supervisor.py", "exec_session.py"}
     assert config["immutable"] is True
     assert sum(map(len, config["data"].values())) < 1 << 20, "as much as a ConfigMap may have"
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from tests.backends.kubernetes.control_plane import ControlPlane, missing
 from tests.backends.kubernetes.node_agent import family
-from tests.conformance.world import NOT_REACHED, CannotRun, World
+from tests.conformance.world import CannotRun, World
 from tests.conformance.worlds.proxy import Proxy
 
 from stretto.backends.kubernetes.backend import open_kubernetes
@@ -33,7 +33,6 @@ STATUS_OUTSIDE = "what a command has left running is seen in its pod only; the p
 BLOWS = {"api_server": 4, "watch": 6, "silence": 3, "container": 10, "eviction": 6}
 LACKS = {
     "test_a_child_that_outlives_its_parent_keeps_the_gpus_until_it_is_gone": STATUS_OUTSIDE,
-    **NOT_REACHED,
 }
 
 

@@ -126,7 +126,7 @@ class Api:
             self.client = AsyncClient(config, Connections(timeout=httpx.Timeout(ANSWER_S)))
         except (ConfigError, OSError, ssl.SSLError, AssertionError) as wrong:
             raise InputError(f"kubeconfig: context {config.context_name}: {wrong}") from None
-        self.server = config.cluster.server
+        self.config, self.server = config, config.cluster.server
 
     async def close(self) -> None:
         """Let go of all connections."""

@@ -37,9 +37,11 @@ from stretto.backends.kubernetes.machines import Circumstances, Machines
 from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod, differ
 from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.kubernetes.pod_exec import path_of, reach_in
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
+    Line,
     LogPiece,
     LongPoll,
     NodeRequest,
@@ -397,7 +399,7 @@ class KubernetesBackend:
         # The order says that it was we who asked, and reaches a supervisor whose kubelet is still busy with
         # a longer grace. The deletion is what keeps the promise.
         await self._order(worker_id, {"stop": grace_s})
-        await self._asked(self.api.delete(_path(pod), max(math.ceil(grace_s), 1), pod.metadata.uid))
+        await self._asked(self.api.delete(path_of(pod), max(math.ceil(grace_s), 1), pod.metadata.uid))
 
     async def signal(self, worker_id: str, signal: int) -> None:
         """Have the supervisor send a signal: it finds it in an annotation that its kubelet shows it."""
@@ -405,6 +407,13 @@ class KubernetesBackend:
         pod = self._pod(worker_id)
         if pod is not None and self._state(pod).holds_gpus and not self.lifter.is_placed(pod):
             await self._order(worker_id, {"signal": int(signal)})
+
+    async def reach(self, worker_id: str) -> Line:
+        """A line to a new program beside a worker, in its pod."""
+        await self.lease.admit()
+        pod = self._pod(worker_id)
+        runs = pod and self._state(pod).phase == "running" and not self.lifter.is_placed(pod)
+        return await reach_in(self.api, pod if runs else None, self.options.python)
 
     async def _order(self, worker_id: str, order: dict[str, Any]) -> None:
         pod = self.ours[worker_id]
@@ -451,13 +460,13 @@ class KubernetesBackend:
         # together the last one takes the Secret along.
         self.forgetting.add(worker_id)
         try:
-            await self._drop_secret(*_job_of(pod))
+            await self._drop_secret(*pods.key_of_job(pod))
             with suppress_refusal(404):
                 patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
                 await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
                 self.let_go.add(metadata.uid)
             with suppress_refusal(404, 409):
-                await self._asked(self.api.delete(_path(pod), 0, metadata.uid))
+                await self._asked(self.api.delete(path_of(pod), 0, metadata.uid))
             self.ours.pop(worker_id, None)
         finally:
             self.forgetting.discard(worker_id)
@@ -470,7 +479,7 @@ class KubernetesBackend:
 
         def has_pods() -> bool:
             staying = (pod for worker_id, pod in self.ours.items() if worker_id not in self.forgetting)
-            return any(_job_of(pod) == (namespace, job) for pod in staying)
+            return any(pods.key_of_job(pod) == (namespace, job) for pod in staying)
 
         await self._asked(self.secrets.drop(namespace, job, has_pods))
 
@@ -536,7 +545,7 @@ class KubernetesBackend:
                     await self._tend_to(pod)
                 except (BackendUnreachable, Refusal, StaleLeader) as failure:
                     log.info("pod %s is not taken back yet: %s", pod.metadata.name, failure)
-            for namespace, job in self.secrets.unused({_job_of(pod) for pod in self.ours.values()}):
+            for namespace, job in self.secrets.unused({pods.key_of_job(pod) for pod in self.ours.values()}):
                 try:
                     await self.lease.admit()
                     await self._drop_secret(namespace, job)
@@ -555,7 +564,7 @@ class KubernetesBackend:
         await self.lease.admit()
         ending = json.dumps(pods.withdrawal(trouble, waited_s))
         await self._annotate(pod, {manifests.WITHDRAWN: ending})
-        await self.api.delete(_path(pod), 1, pod.metadata.uid)
+        await self.api.delete(path_of(pod), 1, pod.metadata.uid)
 
     async def close(self) -> None:
         """Look no more. Pods go on."""
@@ -566,14 +575,6 @@ class KubernetesBackend:
         await self.lease.release()
         await self.logs.close()
         await self.api.close()
-
-
-def _job_of(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.namespace, pods.job_of(pod)
-
-
-def _path(pod: Pod) -> str:
-    return PODS.path(pod.metadata.namespace, pod.metadata.name)
 
 
 async def open_kubernetes(
@@ -593,8 +594,7 @@ async def open_kubernetes(
         raise InputError(f"--backend kubernetes: {failure}") from None
     log.info("Kubernetes %s at %s", version, api.server)
     namespace = options.namespace or namespace_of(config)
-    backend = KubernetesBackend(api, options, service, namespace, folder, addresses)
-    await backend.open()
+    backend = await KubernetesBackend(api, options, service, namespace, folder, addresses).open()
     if not await backend.nodes():
         log.warning("no node has GPUs to give yet; --gpu-resource says which resource counts")
     return backend

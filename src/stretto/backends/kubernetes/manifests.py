@@ -12,7 +12,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from stretto.agent import pod_supervisor, supervisor
+from stretto.agent import exec_session, pod_supervisor, supervisor
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import WorkerStart
 from stretto.jobfile import kubernetes_section
@@ -64,6 +64,7 @@ def code_files() -> dict[str, str]:
     return {
         "supervisor.py": _source_of(supervisor.__file__),
         "pod_supervisor.py": _source_of(pod_supervisor.__file__),
+        "exec_session.py": _source_of(exec_session.__file__),  # what `stretto exec` runs beside it
     }
 
 

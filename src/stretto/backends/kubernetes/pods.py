@@ -232,3 +232,8 @@ def seconds(stamp: str | None) -> float | None:
     with suppress(ValueError):
         return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
     return None
+
+
+def key_of_job(pod: Pod) -> tuple[str, str]:
+    """Namespace and job of a worker's pod."""
+    return pod.metadata.namespace, job_of(pod)
