@@ -60,6 +60,16 @@ def test_decisions_about_a_steady_state_are_measured(stretto: Stretto) -> None:
     assert {"first_ms", "changes", "running", "worst_gap", "peak_mb"} <= {row[0] for row in rows}
 
 
+@pytest.mark.slow
+@pytest.mark.processes
+def test_several_policies_are_measured_one_after_the_other(stretto: Stretto) -> None:
+    ran = stretto(*STEADY, "--policies", "fifo, edf", "--limit", 60, "--json")
+    assert [row["policy"] for row in ran.json["policies"]] == ["fifo", "edf"]
+    assert {row["decisions"] for row in ran.json["policies"]} == {2}
+    assert ran.json["limit_s"] == 60
+    assert [line.partition(":")[0] for line in ran.err.splitlines()] == ["fifo", "edf"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -69,6 +79,10 @@ def test_decisions_about_a_steady_state_are_measured(stretto: Stretto) -> None:
         (("--jobs", 5, "--gpus", 96, "-t", "demo"), "got --jobs 5 and --gpus 96 beside a trace"),
         (("--jobs", 5, "--gpus", 96, "--churn", "much"), "churn must be one of usual, one, got 'much'"),
         (("--jobs", 5, "--gpus", 96, "--set", "sim.start_s=5"), "unknown space 'sim'"),
+        (("--policies", "all"), "got --jobs 0 and --gpus 0"),
+        (("--jobs", 5, "--gpus", 96, "--policies", "fifo,nobody"), "'nobody'"),
+        (("--jobs", 5, "--gpus", 96, "--policies", "all", "-p", "fifo"), "got --policy fifo"),
+        (("--jobs", 5, "--gpus", 96, "--policies", "all", "--set", "place.rule=spread"), "got --set place"),
     ],
 )
 def test_half_of_what_is_to_be_measured_is_refused(

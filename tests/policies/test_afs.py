@@ -91,6 +91,48 @@ def curves(draw: st.DrawFn) -> Curve:
     return Curve(tuple(range(each, each * (count + 1), each)), tuple(np.cumsum(rng.uniform(0.1, 9, count))))
 
 
+def by_whole_walks(curves: list[Curve], work: list[float], gpus: int) -> list[int]:
+    """AFS-L as it is printed: each grant to the winner of a walk through all jobs that may get more."""
+    rung = [-1] * len(curves)
+    open_rows = list(range(len(curves)))
+
+    def beats(other: int, best: int) -> bool:
+        if rung[other] < 0 and rung[best] < 0:
+            return work[other] / curves[other].per_s[0] < work[best] / curves[best].per_s[0]
+        is_shorter = left_s(other) < left_s(best)
+        return gain(other, 0) > gain(best, 1) if is_shorter else gain(other, 1) >= gain(best, 0)
+
+    def left_s(row: int) -> float:
+        return work[row] / curves[row].per_s[rung[row]] if rung[row] >= 0 else np.inf
+
+    def gain(row: int, ahead: int) -> float:
+        if rung[row] < 0:
+            return (np.inf, 1.0)[ahead]
+        (few, many), at = curves[row].gpus[rung[row] :][:2], rung[row]
+        slow, fast = curves[row].per_s[at : at + 2]
+        return (fast - slow) / (many - few) / (slow, fast)[ahead]
+
+    while open_rows:
+        best = open_rows[0]
+        for other in open_rows[1:]:
+            best = other if beats(other, best) else best
+        cost = curves[best].gpus[rung[best] + 1] - (curves[best].gpus[rung[best]] if rung[best] >= 0 else 0)
+        fits = cost <= gpus
+        if fits:
+            gpus -= cost
+            rung[best] += 1
+        if not fits or rung[best] + 1 == len(curves[best].gpus):
+            open_rows.remove(best)
+    return [curve.gpus[at] if at >= 0 else 0 for curve, at in zip(curves, rung, strict=True)]
+
+
+@settings(max_examples=scaled(300), deadline=None)
+@given(st.lists(curves(), min_size=1, max_size=40), st.integers(0, 200), st.integers(0, 2**32 - 1))
+def test_a_walk_that_goes_on_ends_as_a_whole_one(drawn: list[Curve], gpus: int, seed: int) -> None:
+    work = np.random.default_rng(seed).uniform(1, 100, len(drawn))
+    assert by_tournament(drawn, work, gpus).tolist() == by_whole_walks(drawn, work.tolist(), gpus)
+
+
 @settings(max_examples=scaled(200), deadline=None)
 @given(st.lists(curves(), min_size=1, max_size=5), st.integers(0, 30))
 def test_one_sort_gives_what_a_heap_would(drawn: list[Curve], gpus: int) -> None:

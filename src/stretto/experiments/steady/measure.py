@@ -1,8 +1,10 @@
 """How long decisions take in a steady state: by step, in processor time beside the clock on the wall."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from stretto.scheduler.round import Scheduler, decide
 from stretto.sim.run import no_collection, peak_rss_mb
 
 STEPS = ("estimate", "value", "solve", "place", "total")
+BEGINS, ENDS = "begins", "ends"  # what is told of a decision
 WARM_UP = 5  # decisions until what jobs hold is what the policy wants; chosen
 
 
@@ -29,44 +32,70 @@ class Measured:
     wall_s: list[float] = field(default_factory=list)
     changes: list[int] = field(default_factory=list)  # actions
     running: list[int] = field(default_factory=list)  # jobs, after it
-    gap: list[float] = field(default_factory=list)  # certified, where the policy says one
+    gap: list[float] = field(default_factory=list)  # certified; NaN where the policy says none
     peak_mb: float = 0.0
+
+    def without_first(self, warm_up: int) -> "Measured":
+        """All but the first decisions; the last one stays in any case."""
+        first = min(warm_up, len(self.wall_s) - 1)
+        return replace(
+            self,
+            cpu_s={step: spent[first:] for step, spent in self.cpu_s.items()},
+            wall_s=self.wall_s[first:],
+            changes=self.changes[first:],
+            running=self.running[first:],
+            gap=self.gap[first:],
+        )
+
+
+class _EnoughMeasured(Exception):
+    """Decisions have taken as long together as they may."""
 
 
 def steady_times(
-    steady: Steady, policy_name: str, settings: Mapping[str, str] | None = None, warm_up: int = WARM_UP
+    steady: Steady,
+    policy_name: str,
+    settings: Mapping[str, str] | None = None,
+    warm_up: int = WARM_UP,
+    enough_s: float = inf,
+    tell: Callable[[str], None] = lambda event: None,
 ) -> Measured:
-    """Decisions about a steady state, but for the first `warm_up`. settings: SPACE.KEY to value, as typed."""
+    """Decisions about a steady state, but for the first `warm_up`. settings: SPACE.KEY to value, as typed.
+
+    enough_s: processor time of all decisions together, after which no other one is begun. `tell` hears
+    `BEGINS` and `ENDS` of each.
+    """
     scheduler = _scheduler(steady, policy_name, settings or {})
     policy = scheduler.policy
-    measured, decided = Measured(), 0
+    measured = Measured()
     world = SteadyWorld(steady, policy.views)
 
     def timed(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
-        nonlocal decided
+        if sum(measured.cpu_s["total"]) >= enough_s:
+            raise _EnoughMeasured
+        tell(BEGINS)
         with no_collection(), lapping(time.process_time) as laps:
             wall_s, began_s = time.perf_counter(), time.process_time()
             plan = decide(snapshot, scheduler)
             total_s, wall_s = time.process_time() - began_s, time.perf_counter() - wall_s
-        decided += 1
-        if decided == 1:
-            measured.first_s = total_s
-        if decided > warm_up:
-            on_demand_s = laps.get("speeds", 0.0)  # that a policy asked for while it valued
-            laps["value"] = laps.get("allocate", 0.0) - laps.get("solve", 0.0) - on_demand_s
-            laps["estimate"] = laps.get("estimate", 0.0) + on_demand_s
-            for step in STEPS[:-1]:
-                measured.cpu_s[step].append(laps.get(step, 0.0))
-            measured.cpu_s["total"].append(total_s)
-            measured.wall_s.append(wall_s)
-            measured.changes.append(len(plan.actions))
-            measured.running.append(len(plan.placement))
-            measured.gap += [] if plan.gap is None else [plan.gap]
+        tell(ENDS)
+        on_demand_s = laps.get("speeds", 0.0)  # that a policy asked for while it valued
+        laps["value"] = laps.get("allocate", 0.0) - laps.get("solve", 0.0) - on_demand_s
+        laps["estimate"] = laps.get("estimate", 0.0) + on_demand_s
+        for step in STEPS[:-1]:
+            measured.cpu_s[step].append(laps.get(step, 0.0))
+        measured.cpu_s["total"].append(total_s)
+        measured.wall_s.append(wall_s)
+        measured.changes.append(len(plan.actions))
+        measured.running.append(len(plan.placement))
+        measured.gap.append(np.nan if plan.gap is None else plan.gap)
         return plan
 
-    run(world, scheduler, lambda snapshot, plan: None, timed)
+    with suppress(_EnoughMeasured):
+        run(world, scheduler, lambda snapshot, plan: None, timed)
+    measured.first_s = measured.cpu_s["total"][0]
     measured.peak_mb = peak_rss_mb()
-    return measured
+    return measured.without_first(warm_up)
 
 
 def _scheduler(steady: Steady, policy_name: str, settings: Mapping[str, str]) -> Scheduler:
@@ -99,6 +128,6 @@ def figures_of(measured: Measured) -> dict[str, object]:
         },
         "changes": float(np.median(measured.changes)) if measured.changes else 0.0,
         "running": measured.running[-1] if measured.running else 0,
-        "worst_gap": max(measured.gap) if measured.gap else None,
+        "worst_gap": max((gap for gap in measured.gap if not np.isnan(gap)), default=None),
         "peak_mb": measured.peak_mb,
     }

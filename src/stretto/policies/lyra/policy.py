@@ -221,14 +221,16 @@ def _relative_speed(jobs: JobTable, speeds: Speeds, gpus: IntArray) -> FloatArra
     On the type that the job holds, or the first on which it can run; spread where one node has too few.
     """
     columns = speeds.configurations
-    per_s = np.full((len(jobs), int(columns.kind.max()) + 1, MOST_TUNED_GPUS + 1), np.nan)
-    for column in np.argsort(-columns.nodes, kind="stable").tolist():  # together wins over spread
-        per_s[:, columns.kind[column], columns.gpus[column]] = speeds.per_s[:, column]
+    column_of = np.full((int(columns.kind.max()) + 1, MOST_TUNED_GPUS + 1), -1)
+    by_nodes = np.argsort(-columns.nodes, kind="stable")  # together wins over spread
+    column_of[columns.kind[by_nodes], columns.gpus[by_nodes]] = by_nodes
     rows = np.arange(len(jobs))
     kind = np.where(jobs.held_kind >= 0, jobs.held_kind, (~np.isnan(speeds.requested_per_s)).argmax(axis=1))
-    relative = per_s[rows[:, None], kind[:, None], np.minimum(gpus, MOST_TUNED_GPUS)]
-    relative = (
-        np.where(gpus <= MOST_TUNED_GPUS, relative, np.nan) / speeds.requested_per_s[rows, kind][:, None]
-    )
+    # Only the sizes that are asked about are worked out.
+    column = column_of[kind[:, None], np.minimum(gpus, MOST_TUNED_GPUS)]
+    row, place = np.nonzero((gpus <= MOST_TUNED_GPUS) & (column >= 0))
+    relative = np.full(gpus.shape, np.nan)
+    relative[row, place] = speeds.at(row, column[row, place])
+    relative = relative / speeds.requested_per_s[rows, kind][:, None]
     lacking = (np.isnan(relative) & (gpus <= jobs.max_gpus[:, None])).sum(axis=1)
     return np.where(lacking[:, None] == 0, relative, np.nan)
