@@ -226,9 +226,15 @@ class Alternatives:
     beyond: float  # every alternative left out loses at least this; inf where none is
 
 
-def alternatives(program: Program, prices: FloatArray, most: int = MOST_KEPT) -> Alternatives:
-    """All alternatives to what the rows pick at these prices, or the nearest `most`."""
-    reduced = program.worth - prices[program.kind] * program.units
+def alternatives(
+    program: Program, prices: FloatArray, most: int = MOST_KEPT, reduced: FloatArray | None = None
+) -> Alternatives:
+    """All alternatives to what the rows pick at these prices, or the nearest `most`.
+
+    reduced: (cells,) worth less prices, where it is known already.
+    """
+    if reduced is None:
+        reduced = program.worth - prices[program.kind] * program.units
     base = program.best(reduced)
     loss = reduced[base][program.row] - reduced
     if program.shares_units:

@@ -72,8 +72,8 @@ def _going_on(
     program: Program, frame: Frame, prices: FloatArray, is_held: BoolArray, limits: Limits
 ) -> Assignment | None:
     """What rows have, but where that loses most, and repaired; None where it may be too far from the best."""
-    near = alternatives(program, prices, MOST_REPAIRED)
     reduced = program.worth - prices[program.kind] * program.units
+    near = alternatives(program, prices, MOST_REPAIRED, reduced)
     most = reduced[near.base]
     bound = float(most.sum() + prices @ program.capacity)
     # What each row has, as the best of its cells that say so, and what it loses by that.

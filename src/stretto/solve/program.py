@@ -108,8 +108,14 @@ class SparseKnapsack:
         if wrong or len(shape) != 1:
             raise ValueError(f"{', '.join(wrong) or 'row'} must have one entry for each of {shape} cells")
         place = self.row * self.cols + self.column
-        within = (self.row >= 0) & (self.row < self.rows) & (self.column >= 0) & (self.column < self.cols)
-        if not (within.all() and (np.diff(place) > 0).all()):
+        # Where columns are within their bounds and cells ascend, the first and the last row bound all.
+        if shape[0] and not (
+            self.column.min() >= 0
+            and self.column.max() < self.cols
+            and (place[1:] > place[:-1]).all()
+            and self.row[0] >= 0
+            and self.row[-1] < self.rows
+        ):
             raise ValueError(f"cells must stand by row and column, each once, in {self.rows} by {self.cols}")
         _check_units(self.units, self.kind, self.capacity)
         if not self.forced.size:
@@ -249,24 +255,25 @@ def read(problem: Knapsack) -> tuple[Program, Frame]:
 
     # Only what a free row could pick; `~(<=)` instead of `>` lets NaN through, to be refused below.
     useful = given.allowed & ~(given.value <= 0) & (given.units <= capacity[given.kind])
-    useful &= given.forced[given.row] < 0
+    useful[_of_forced_rows(given)] = False
     cell = np.flatnonzero(useful)
     position = given.column[cell]
     if given.shares_units:
         position = _by_kind_and_units(given)[position]
         by_position = np.lexsort((position, given.row[cell]))
         cell, position = cell[by_position], position[by_position]
-    largest = float(given.value[cell].max(initial=0.0))
+    plain = given.value[cell]
+    largest = float(plain.max(initial=0.0))
     if not np.isfinite(largest):
         raise ValueError("value must be a number or -inf wherever a column is allowed, got NaN or inf")
     unit = 2.0 ** min(int(np.frexp(largest)[1]), MOST_EXPONENT)
-    plain = given.value[cell] / unit
-    prefer, tie = _preferences(given, free.size)
-    worth = plain if prefer is None else plain + prefer[cell]
+    plain /= unit
+    prefer, tie = _preferences(given, cell, free.size)
 
     # Rows as those that are left, and before the cells of each its "none": "none" stands for cell -1.
-    number = np.cumsum(given.forced < 0) - 1
-    row = number[given.row[cell]]
+    row = given.row[cell]
+    if free.size < given.rows:
+        row = (np.cumsum(given.forced < 0) - 1)[row]
     count = np.bincount(row, minlength=free.size)
     place = np.arange(cell.size) + row + 1
     size = cell.size + free.size
@@ -279,7 +286,7 @@ def read(problem: Knapsack) -> tuple[Program, Frame]:
     wished = whole
     if prefer is not None:
         wished = np.zeros(size)
-        wished[place] = worth
+        wished[place] = plain + prefer
     program = Program(
         start=np.cumsum(count + 1) - (count + 1),
         row=np.repeat(np.arange(free.size), count + 1),
@@ -342,15 +349,25 @@ def _by_kind_and_units(given: SparseKnapsack) -> IntArray:
     return place
 
 
-def _preferences(given: SparseKnapsack, rows: int) -> tuple[FloatArray | None, float]:
-    """(cells as given,) worth that decides among equal totals only, and what it may add to one at most."""
+def _of_forced_rows(given: SparseKnapsack) -> IntArray:
+    """The cells of all rows that are forced."""
+    rows = np.flatnonzero(given.forced >= 0)
+    begin, end = (np.searchsorted(given.row, rows, side=side) for side in ("left", "right"))
+    count = end - begin
+    cells: IntArray = np.arange(int(count.sum())) + np.repeat(begin - (count.cumsum() - count), count)
+    return cells
+
+
+def _preferences(given: SparseKnapsack, cell: IntArray, rows: int) -> tuple[FloatArray | None, float]:
+    """Of these cells, worth that decides among equal totals only, and what it may add to one at most."""
     if given.prefer is None:
         return None, 0.0
-    prefer = np.where(given.forced[given.row] < 0, given.prefer, 0.0)
-    most = float(np.abs(prefer).max(initial=0.0)) * rows
+    size = np.abs(given.prefer)
+    size[_of_forced_rows(given)] = 0.0
+    most = float(size.max(initial=0.0)) * rows
     if most == 0.0:
-        return np.zeros(given.row.size), 0.0
-    return prefer * (EQUAL / most), EQUAL
+        return np.zeros(cell.size), 0.0
+    return given.prefer[cell] * (EQUAL / most), EQUAL
 
 
 def _without_forced(given: SparseKnapsack) -> tuple[IntArray, float]:

@@ -1,5 +1,6 @@
 """Lyra's two phases (section 5.2): launch base demands by running time, then share out what is left."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ MOST_ITEMS = 32  # items of one job; chosen: a wider range goes in larger steps
 MOST_PASSES = 3  # times that what could not be placed is shared out once more; chosen
 
 Pools = tuple[int, ...]  # GPU types, best first
+SecondsSaved = Callable[[IntArray, IntArray], FloatArray]  # rows (rows,), more workers of each (rows, items)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +140,13 @@ def _split(draft: Draft, demand: Demand, pools: Pooling, row: int, remaining: li
     return split if not missing else {}
 
 
-def scale(draft: Draft, demand: Demand, pools: Pooling, running: IntArray, tried: FloatArray | None) -> None:
+def scale(
+    draft: Draft, demand: Demand, pools: Pooling, running: IntArray, saved: SecondsSaved | None
+) -> None:
     """Phase 2: extra workers of elastic jobs for the largest reduction of completion times.
 
-    running: rows of the jobs that run or have been launched, elastic ones; tried: (jobs, items) values other
-    than those of linear speed. One knapsack for each type, for the jobs whose base is there; then one for
+    running: rows of the jobs that run or have been launched, elastic ones; saved: what more workers save,
+    where not by linear speed. One knapsack for each type, for the jobs whose base is there; then one for
     jobs that mix types, lent GPUs first. What cannot be placed is shared out again, a few times.
     """
     cluster = draft.cluster
@@ -150,11 +154,11 @@ def scale(draft: Draft, demand: Demand, pools: Pooling, running: IntArray, tried
     single = running[~demand.mixes[running]]
     base_kind = _kinds_of_bases(draft)[single]
     for kind in range(len(cluster.types)):
-        _scale_on(draft, demand, single[base_kind == kind], (kind,), holds, tried)
+        _scale_on(draft, demand, single[base_kind == kind], (kind,), holds, saved)
     mixing = running[demand.mixes[running]]
     lent_first = tuple(sorted(pools.own_first, key=lambda kind: not pools.lent[kind]))
     if mixing.size:
-        _scale_on(draft, demand, mixing, lent_first, holds, tried)
+        _scale_on(draft, demand, mixing, lent_first, holds, saved)
 
 
 def _kinds_of_bases(draft: Draft) -> IntArray:
@@ -175,7 +179,7 @@ def _holdings(draft: Draft, demand: Demand, running: IntArray) -> IntArray:
 
 
 def _scale_on(
-    draft: Draft, demand: Demand, rows: IntArray, kinds: Pools, holds: IntArray, tried: FloatArray | None
+    draft: Draft, demand: Demand, rows: IntArray, kinds: Pools, holds: IntArray, saved: SecondsSaved | None
 ) -> None:
     """One knapsack. rows: its groups; kinds: where their flexible workers may be, best first."""
     stand_ins = draft.cluster.stand_ins
@@ -191,7 +195,7 @@ def _scale_on(
         capacity = sum(
             (draft.idle_for_flexible(kind) + int(own[kind])) // int(stand_ins[kind]) for kind in kinds
         )
-        value = _values(demand, rows, limit, step, tried)
+        value = _values(demand, rows, limit, step, saved)
         target = most_saved(value, demand.each[rows] * step, capacity) * step
         reached = _settle(draft, demand, rows, target, kinds, holds)
         if (reached >= target).all():
@@ -229,14 +233,13 @@ def reductions_s(work_s: FloatArray, least: IntArray, most: IntArray) -> FloatAr
 
 
 def _values(
-    demand: Demand, rows: IntArray, limit: IntArray, step: IntArray, tried: FloatArray | None
+    demand: Demand, rows: IntArray, limit: IntArray, step: IntArray, saved: SecondsSaved | None
 ) -> FloatArray:
     """(rows, items) seconds that `step`, `2 step`, … more workers save."""
     count = int((limit // step).max())
     more = np.arange(1, count + 1) * step[:, None]
-    if tried is not None:
-        columns = np.minimum(more, tried.shape[1]) - 1
-        return np.where(more <= limit[:, None], tried[rows[:, None], columns], -np.inf)
+    if saved is not None:
+        return np.where(more <= limit[:, None], saved(rows, np.minimum(more, limit[:, None])), -np.inf)
     least = demand.base_gpus[rows] // demand.each[rows]
     work_s = demand.work_gpu_s[rows] / demand.each[rows]
     if (step == 1).all():

@@ -24,7 +24,7 @@ from stretto.model import (
     on_change,
 )
 from stretto.policies.common.admission import most_gpus_of_one_job
-from stretto.policies.lyra.phases import Demand, launch, pooling, reasons, scale
+from stretto.policies.lyra.phases import Demand, SecondsSaved, launch, pooling, reasons, scale
 from stretto.policies.lyra.placement import Draft
 from stretto.settings import CheckedSettings, setting
 
@@ -117,7 +117,7 @@ class Lyra(CheckedSettings, space="policy"):
         launched = [row for row, counts in draft.base.items() if counts and not running[row]]
         growing = np.union1d(resizable, launched).astype(np.int64)
         growing = growing[demand.elastic[growing]]
-        scale(draft, demand, pools, growing, self._tried(snapshot, demand, speeds))
+        scale(draft, demand, pools, growing, self._saved(snapshot, demand, speeds))
         return self._shares(draft, demand)
 
     def _demand(self, snapshot: Snapshot, running: BoolArray) -> Demand:
@@ -144,8 +144,8 @@ class Lyra(CheckedSettings, space="policy"):
             allowed=allowed,
         )
 
-    def _tried(self, snapshot: Snapshot, demand: Demand, speeds: Speeds) -> FloatArray | None:
-        """Values of the knapsack other than those of linear speed; here none."""
+    def _saved(self, snapshot: Snapshot, demand: Demand, speeds: Speeds) -> SecondsSaved | None:
+        """What more workers save, where not by linear speed; here none."""
         return None
 
     def _shares(self, draft: Draft, demand: Demand) -> Shares:
@@ -200,37 +200,50 @@ class LyraTuned(Lyra):
         """All counts up to 64, together and spread."""
         return counts_within(cluster, MOST_TUNED_GPUS)
 
-    def _tried(self, snapshot: Snapshot, demand: Demand, speeds: Speeds) -> FloatArray | None:
-        """(jobs, items) seconds that one more worker, two more, … save at the tuned goodput."""
+    def _saved(self, snapshot: Snapshot, demand: Demand, speeds: Speeds) -> SecondsSaved | None:
+        """What more workers save at the tuned goodput."""
         if not speeds.modelled.any():
             return None
         jobs = snapshot.jobs
-        items = max(int(demand.most_items.max(initial=0)), 1)
-        # Seconds left on base + 0, 1, 2, … workers; an item is worth the difference to the base alone.
-        more = np.arange(items + 1)
-        gpus = demand.base_gpus[:, None] + more * demand.each[:, None]
-        linear = gpus / jobs.gpus[:, None]
-        relative = np.where(np.isnan(by_goodput := _relative_speed(jobs, speeds, gpus)), linear, by_goodput)
-        left_s = demand.work_gpu_s[:, None] / jobs.gpus[:, None] / relative
-        return left_s[:, :1] - left_s[:, 1:]
+        by_goodput = _relative_speed(jobs, speeds, demand)
+        work_s = demand.work_gpu_s / jobs.gpus  # on what was asked for
+
+        def left_s(rows: IntArray, more: IntArray) -> FloatArray:
+            """(rows, items) on the base and so many more workers."""
+            gpus = demand.base_gpus[rows, None] + more * demand.each[rows, None]
+            linear = gpus / jobs.gpus[rows, None]
+            tuned = by_goodput[rows[:, None], np.minimum(more, by_goodput.shape[1] - 1)]
+            is_known = (gpus <= MOST_TUNED_GPUS) & ~np.isnan(tuned)
+            seconds: FloatArray = work_s[rows, None] / np.where(is_known, tuned, linear)
+            return seconds
+
+        return lambda rows, more: left_s(rows, np.zeros_like(more[:, :1])) - left_s(rows, more)
 
 
-def _relative_speed(jobs: JobTable, speeds: Speeds, gpus: IntArray) -> FloatArray:
-    """(jobs, counts) goodput on so many GPUs over that on the GPUs asked for, NaN unless all is known.
+def _relative_speed(jobs: JobTable, speeds: Speeds, demand: Demand) -> FloatArray:
+    """(jobs, counts) goodput on the base and 0, 1, 2, … more workers over that on the GPUs asked for.
 
-    On the type that the job holds, or the first on which it can run; spread where one node has too few.
+    NaN unless all is known that it may have. On the type that the job holds, or the first on which it can
+    run; spread where one node has too few.
     """
+    # Counts beyond those that are tuned are not worked out: a job that may have them is not known.
+    items = max(int(demand.most_items.max(initial=0)), 1)
+    most = (MOST_TUNED_GPUS - demand.base_gpus) // demand.each
+    more = np.arange(min(items, max(int(most.max()), 0)) + 1)
+    gpus = demand.base_gpus[:, None] + more * demand.each[:, None]
+    reached = np.minimum((jobs.max_gpus - demand.base_gpus) // demand.each, items)
+    has_more = demand.base_gpus + reached * demand.each > MOST_TUNED_GPUS
     columns = speeds.configurations
     column_of = np.full((int(columns.kind.max()) + 1, MOST_TUNED_GPUS + 1), -1)
     by_nodes = np.argsort(-columns.nodes, kind="stable")  # together wins over spread
     column_of[columns.kind[by_nodes], columns.gpus[by_nodes]] = by_nodes
     rows = np.arange(len(jobs))
     kind = np.where(jobs.held_kind >= 0, jobs.held_kind, (~np.isnan(speeds.requested_per_s)).argmax(axis=1))
-    # Only the sizes that are asked about are worked out.
     column = column_of[kind[:, None], np.minimum(gpus, MOST_TUNED_GPUS)]
-    row, place = np.nonzero((gpus <= MOST_TUNED_GPUS) & (column >= 0))
+    row, place = np.nonzero((gpus <= MOST_TUNED_GPUS) & (column >= 0) & ~has_more[:, None])
     relative = np.full(gpus.shape, np.nan)
     relative[row, place] = speeds.at(row, column[row, place])
     relative = relative / speeds.requested_per_s[rows, kind][:, None]
-    lacking = (np.isnan(relative) & (gpus <= jobs.max_gpus[:, None])).sum(axis=1)
-    return np.where(lacking[:, None] == 0, relative, np.nan)
+    lacking = np.isnan(relative) & (gpus <= jobs.max_gpus[:, None])
+    is_unknown: BoolArray = has_more | lacking.any(axis=1)
+    return np.where(is_unknown[:, None], np.nan, relative)

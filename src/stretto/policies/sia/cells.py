@@ -1,6 +1,7 @@
 """Cells of a matrix of jobs and columns: only those that matter, row by row."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +26,19 @@ class Cells:
         row = np.repeat(np.arange(len(begin)), count.reshape(begin.shape).sum(axis=1))
         return cls(len(begin), row, column)
 
+    @cached_property
+    def begins(self) -> IntArray:
+        """The first cell of each row that has one."""
+        begins: IntArray = np.flatnonzero(np.diff(self.row, prepend=-1))
+        return begins
+
+    def of_rows(self, rows: IntArray) -> IntArray:
+        """The cells of some rows, which ascend."""
+        begin, end = (np.searchsorted(self.row, rows, side=side) for side in ("left", "right"))
+        count = end - begin
+        cells: IntArray = np.arange(int(count.sum())) + np.repeat(begin - (count.cumsum() - count), count)
+        return cells
+
     def by_row(self, values: FloatArray) -> list[FloatArray]:
         """The values of each row."""
         ends = np.searchsorted(self.row, np.arange(1, self.rows + 1)).tolist()
@@ -46,7 +60,6 @@ class Cells:
     def least(self, values: FloatArray) -> FloatArray:
         """(rows,) the least value of each row, infinite where it has no cell."""
         lowest = np.full(self.rows, np.inf)
-        begins = np.flatnonzero(np.diff(self.row, prepend=-1))
-        if begins.size:
-            lowest[self.row[begins]] = np.minimum.reduceat(values, begins)
+        if self.begins.size:
+            lowest[self.row[self.begins]] = np.minimum.reduceat(values, self.begins)
         return lowest

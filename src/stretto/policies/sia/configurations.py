@@ -1,6 +1,7 @@
 """Sia's configuration set C (section 3.3): what each job may have, cell by cell, and what a choice means."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, pairwise
 from operator import itemgetter
 
@@ -93,15 +94,18 @@ class ConfigurationSet:
             np.concatenate([wide_end, len(columns) + by_request], axis=1),
         )
 
-        # The cells as arrays: columns by request are those of the pools.
+        # The cells as arrays: columns by request, which come last, are those of the pools.
         row, column = cells.row, cells.column
-        is_request = column >= len(columns)
-        known = np.where(is_request, 0, column)
-        pool = np.where(is_request, column - len(columns), columns.pool[known])
-        kind = pools.kind[pool]
-        configuration = np.where(is_request, -1, columns.configuration[known])
-        gpus = np.where(is_request, request[row, kind], columns.gpus[known])
-        asks = np.flatnonzero(is_request)
+        number = np.arange(len(pools.kind))
+        pool = np.concatenate([columns.pool, number])[column]
+        kind = np.concatenate([columns.kind, pools.kind])[column]
+        configuration = np.concatenate([columns.configuration, np.full_like(number, -1)])[column]
+        gpus = np.concatenate([columns.gpus, number])[column]
+        asks = cells.of_rows(np.flatnonzero(fixed))
+        asks = asks[column[asks] >= len(columns)]
+        is_request = np.zeros(row.size, dtype=np.bool_)
+        is_request[asks] = True
+        gpus[asks] = request[row[asks], kind[asks]]
         goodput = np.empty(row.size)
         usual = np.flatnonzero(~is_request) if asks.size else slice(None)
         goodput[usual] = speeds.at(row[usual], configuration[usual])
@@ -174,6 +178,11 @@ class ConfigurationSet:
             return np.zeros(self.cells.row.size)
         return np.where(jobs.serves[self.cells.row], -FEWER_IS_BETTER * self.gpus, 0.0)
 
+    @cached_property
+    def runs(self) -> BoolArray:
+        """(jobs,) whether it holds what is one of its cells."""
+        return self.cells.any(self.current)
+
     def capacity(self, snapshot: Snapshot, stay: IntArray) -> IntArray:
         """(pools,) GPUs for this decision: usable ones, and those on other nodes that these rows stay on."""
         capacity = self.pools.capacity.copy()
@@ -199,17 +208,15 @@ class ConfigurationSet:
         jobs = snapshot.jobs
         forced = np.full(len(jobs), -1)
         # First jobs that run and must go on, even on GPUs that others may not use; then those that wait.
-        runs = self.cells.any(self.current)
+        runs = self.runs
         stays = np.flatnonzero((jobs.progress.recovering | ~jobs.preemptible) & runs)
         capacity = self.capacity(snapshot, stays)
         enters = np.flatnonzero(self.insists & ~runs)
         left = capacity.tolist()
-        for rows, choices in ((stays, self.current), (enters, valid.copy())):
-            asked = np.zeros(len(jobs), dtype=np.bool_)
-            asked[rows] = True
-            of_these = asked[self.cells.row]
-            valid[of_these] = False
-            cells = np.flatnonzero(choices & of_these)
+        for rows, choices in ((stays, self.current), (enters, valid)):
+            theirs = self.cells.of_rows(rows)
+            cells = theirs[choices[theirs]]
+            valid[theirs] = False
             arrays = (self.cells.row[cells], cells, self.pool[cells], self.gpus[cells], worth[cells])
             options = zip(*(array.tolist() for array in arrays), strict=True)
             for row, of_row in groupby(options, key=itemgetter(0)):

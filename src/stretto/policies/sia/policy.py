@@ -167,15 +167,16 @@ class Sia(CheckedSettings, space="policy"):
         rows = np.arange(len(jobs))
         least_gpus = np.maximum(configs.replica[rows, worst], jobs.fewest_gpus[rows, worst])
         # A job that serves needs what keeps its service level; with less it does nothing.
-        fewest = cells.least(np.where(valid, configs.gpus, np.inf))
-        least_gpus = np.where(jobs.serves, fewest, least_gpus)
+        if jobs.serves.any():
+            fewest = cells.least(np.where(valid, configs.gpus, np.inf))
+            least_gpus = np.where(jobs.serves, fewest, least_gpus)
         units = np.where(configs.fixed, configs.request[rows, worst], least_gpus)
         # Only where it is valid: for all others there is nothing to normalise by.
         some = np.flatnonzero(valid)
         row = cells.row[some]
         normal = goodput[some] / lowest[row] * units[row]
         # Equation 3 lowers every configuration but the present one.
-        factor = self._restart_factors(snapshot, speeds, cells.any(configs.current))
+        factor = self._restart_factors(snapshot, speeds, configs.runs)
         normal *= np.where(configs.current[some], 1.0, factor[row])
         powered = np.ones(len(goodput))
         with np.errstate(divide="ignore"):
@@ -211,6 +212,9 @@ def _prices_before(snapshot: Snapshot, pools: int) -> FloatArray | None:
 
 def _prefer(configs: ConfigurationSet, valid: BoolArray) -> FloatArray:
     """(cells,) a trifle for the configuration that a job has, or for later types in a first choice."""
-    waits = ~configs.cells.any(configs.current)[configs.cells.row]
-    later = np.where(waits & valid, configs.kind * LATER_IS_BETTER, 0.0)
-    return np.where(configs.current, CURRENT_IS_BETTER, later)
+    prefer = np.zeros(configs.cells.row.size)
+    waiting = configs.cells.of_rows(np.flatnonzero(~configs.runs))
+    waiting = waiting[valid[waiting]]
+    prefer[waiting] = configs.kind[waiting] * LATER_IS_BETTER
+    prefer[configs.current] = CURRENT_IS_BETTER
+    return prefer
