@@ -127,7 +127,7 @@ def _decide_by_policy(
     from stretto.model import InputError
     from stretto.policies.registry import policy_class, policy_names
 
-    if words or policy != "sia":
+    if words or policy != defaults.POLICY:
         given = f"--set {words[0]}" if words else f"--policy {policy}"
         raise InputError(f"expected --policies with neither --policy nor --set, got {given}")
     names = [name.strip() for name in policies.split(",") if name.strip()]
