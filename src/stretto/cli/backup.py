@@ -24,13 +24,26 @@ def backup(
     archive: Archive,
     state: State = Path("stretto-state"),
     store: StoreUrl = "",
+    uploads: Annotated[
+        Path | None,
+        typer.Option(help="Where uploads are, as of `stretto serve`; else in the state directory."),
+    ] = None,
+    without_uploads: Annotated[
+        bool, typer.Option("--without-uploads", help="Leave uploads out, where they are too large.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Back a service up into one file, also while it runs; checkpoints and logs of jobs are not in it."""
     _check_service()
+    if uploads is not None and without_uploads:
+        raise InputError(f"--uploads {uploads}: expected it without --without-uploads")
+    if uploads is not None and not uploads.is_dir():
+        raise InputError(f"--uploads {uploads}: expected the directory that `stretto serve` was told")
     from stretto.service.backup import write_backup
+    from stretto.service.uploads import UPLOADS
 
-    _show(write_backup(state, store, archive), as_json)
+    where = None if without_uploads else uploads or state / UPLOADS
+    _show(write_backup(state, store, archive, where), as_json)
     say(f"written to {archive}; it holds a key: keep it as safe as the state directory")
 
 
@@ -58,7 +71,10 @@ def _check_service() -> None:
 
 def _show(manifest: "Manifest", as_json: bool) -> None:
     if as_json:
-        show_json({"events": manifest.events, "version": manifest.version, "unix_s": manifest.unix_s})
+        shown = {"events": manifest.events, "version": manifest.version, "unix_s": manifest.unix_s}
+        show_json({**shown, "upload_files": manifest.upload_files})
         return
     made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.unix_s))
     show_line(f"{manifest.events} events, each as it was written; made {made} by stretto {manifest.version}")
+    if manifest.upload_files:
+        show_line(f"{manifest.upload_files} files of uploads")

@@ -2,20 +2,22 @@
 
 The file is a tar archive. It has the log as a SQLite database, whatever database that came from, the key of
 workers' tokens, and the name on a shared cluster. `backup.json` says what the archive holds, with digests.
-So a service also moves from SQLite to PostgreSQL and back. Checkpoints and logs of jobs are not in it.
+So a service also moves from SQLite to PostgreSQL and back. Uploads are in it unless that is not wanted.
+Checkpoints and logs of jobs are not.
 """
 
 import hashlib
 import io
 import json
 import os
+import shutil
 import sqlite3
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from sqlalchemy.exc import DBAPIError
 
 from stretto import __version__
 from stretto.model import InputError
+from stretto.service.backup_uploads import pack_uploads, unpack_uploads
 from stretto.service.eventlog import LogDamaged, Store, StoreError, open_store
 from stretto.service.eventlog.database import (
     METADATA,
@@ -37,7 +40,7 @@ from stretto.service.eventlog.database import (
 
 DATABASE, MANIFEST = "stretto.db", "backup.json"
 BESIDE = ("key", "name", "admin-token")  # files of the state directory that a restored service needs
-FORM = 1  # of the archive
+FORM = 2  # of the archive; 1 had no uploads
 AT_ONCE = 1_000  # rows; chosen: flat in memory
 MOST_BESIDE = 1 << 16  # bytes of such a file, far more than any has; chosen
 
@@ -52,13 +55,15 @@ class Manifest:
     unix_s: float  # when it was made
     events: int  # the number of the last event
     digests: dict[str, str]  # SHA-256 by file
+    upload_files: int = 0  # beside these, which are named by their own SHA-256
 
 
-def write_backup(state: Path, source: str, archive: Path) -> Manifest:
+def write_backup(state: Path, source: str, archive: Path, uploads: Path | None = None) -> Manifest:
     """Back a service up into a file, also while it runs; what was backed up.
 
-    source: of the log: a path or a URL; "": in the state directory. The log is read in one transaction, and
-    each event is checked. Raises InputError, StoreError; nothing is left behind then.
+    source: of the log: a path or a URL; "": in the state directory. uploads: where these are; None: without
+    them. The log is read in one transaction, and each event is checked. Raises InputError, StoreError;
+    nothing is left behind then.
     """
     if archive.exists():
         raise InputError(f"{archive}: is there already: expected a new file")
@@ -78,8 +83,7 @@ def write_backup(state: Path, source: str, archive: Path) -> Manifest:
         names = [DATABASE, *(name for name in BESIDE if (folder / name).exists())]
         digests = {name: _digest(folder / name) for name in names}
         manifest = Manifest(FORM, __version__, newest_version(), round(time.time(), 3), events, digests)
-        _pack(folder, names, manifest, archive)
-    return manifest
+        return _pack(folder, names, manifest, archive, uploads)
 
 
 def restore_backup(archive: Path, state: Path, target: str) -> Manifest:
@@ -119,9 +123,7 @@ def _folder_beside(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: cannot be written: {wrong.strerror}") from None
     finally:
         if folder.exists():
-            for left in folder.iterdir():
-                left.unlink()
-            folder.rmdir()
+            shutil.rmtree(folder)
 
 
 # ── the log, from one database to another ─────────────────────────────────────────────────────────────
@@ -196,24 +198,29 @@ def _last_verified(store: Store) -> int:
 # ── the archive ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _pack(folder: Path, names: list[str], manifest: Manifest, archive: Path) -> None:
+def _pack(
+    folder: Path, names: list[str], manifest: Manifest, archive: Path, uploads: Path | None
+) -> Manifest:
     """The archive appears whole or not at all, and is for its owner alone: it holds a key."""
     packed = folder / "archive"
     _write_private(packed, b"")
     with packed.open("wb") as file:
         with tarfile.open(fileobj=file, mode="w") as tar:
-            text = json.dumps(asdict(manifest), indent=2).encode()
-            entry = tarfile.TarInfo(MANIFEST)
-            entry.size, entry.mode = len(text), 0o600
-            tar.addfile(entry, io.BytesIO(text))
             for name in names:
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = (folder / name).stat().st_size, 0o600
                 with (folder / name).open("rb") as content:
                     tar.addfile(entry, content)
+            if uploads is not None:
+                manifest = replace(manifest, upload_files=pack_uploads(tar, uploads))
+            text = json.dumps(asdict(manifest), indent=2).encode()
+            entry = tarfile.TarInfo(MANIFEST)
+            entry.size, entry.mode = len(text), 0o600
+            tar.addfile(entry, io.BytesIO(text))
         file.flush()
         os.fsync(file.fileno())
     os.link(packed, archive)  # which fails where a file has come there meanwhile
+    return manifest
 
 
 def _unpack(archive: Path, folder: Path) -> Manifest:
@@ -231,6 +238,8 @@ def _unpack(archive: Path, folder: Path) -> Manifest:
                         file.write(piece)
                 if _digest(folder / name) != digest:
                     raise InputError(f"{archive}: {name} is not what was written")
+            if (count := unpack_uploads(tar, folder)) != manifest.upload_files:
+                raise ValueError(f"it has {count} files of uploads, and not {manifest.upload_files}")
     except (tarfile.TarError, KeyError, TypeError, ValueError, EOFError) as wrong:
         raise InputError(f"{archive}: expected a backup of stretto: {wrong}") from None
     except OSError as wrong:
@@ -242,7 +251,7 @@ def _manifest_in(tar: tarfile.TarFile) -> Manifest:
     content = tar.extractfile(MANIFEST)
     fields: dict[str, Any] = json.loads(content.read() if content else b"")
     manifest = Manifest(**fields)
-    if manifest.form != FORM or manifest.schema > newest_version():
+    if not 1 <= manifest.form <= FORM or manifest.schema > newest_version():
         raise InputError(
             f"{tar.name!s}: is of Stretto {manifest.version}: expected one that this version knows"
         )

@@ -1,7 +1,10 @@
 """A service is backed up while it runs, and another goes on from the file, whatever database either has."""
 
+import hashlib
+import io
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -10,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from stretto.client.upload_manifest import UploadManifest, manifest_in
 from stretto.demo.own_service import until
 from stretto.model import InputError
 from stretto.service.backup import restore_backup, write_backup
 from stretto.service.eventlog import open_store
+from stretto.service.uploads import UploadStore
 
 from ..eventlog.servers import PostgreSQL
 from ..running import PROGRAM, Running
@@ -100,7 +105,7 @@ def test_a_backup_is_for_its_owner_alone_and_holds_no_more_than_is_needed(
     manifest = write_backup(state, "", archive)
     assert (manifest.events, stat.S_IMODE(archive.stat().st_mode)) == (0, 0o600)
     with tarfile.open(archive) as opened:
-        assert opened.getnames() == ["backup.json", "stretto.db", "key"]
+        assert opened.getnames() == ["stretto.db", "key", "backup.json"]
     restore_backup(archive, tmp_path / "again", "")
     again = tmp_path / "again"
     assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in again.iterdir()} == {
@@ -140,7 +145,7 @@ def test_a_restore_overwrites_nothing_and_takes_nothing_else_than_a_backup(
         (content[:2_000], "expected a backup of stretto"),
         (b"words", "expected a backup of stretto"),
         (b"", "expected a backup of stretto"),
-        (content.replace(b'"form": 1', b'"form": 9'), "expected one that this version knows"),
+        (content.replace(b'"form": 2', b'"form": 9'), "expected one that this version knows"),
     ):
         archive.write_bytes(damaged)
         with pytest.raises(InputError, match=said):
@@ -166,3 +171,104 @@ def test_an_archive_cannot_write_elsewhere(state: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         restore_backup(archive, tmp_path / "there", "")
     assert not (tmp_path.parent / "evil").exists()
+
+
+# ── uploads ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_that_waits_starts_from_its_upload_where_its_service_is_restored(tmp_path: Path) -> None:
+    tree, archive, there = tmp_path / "tree", tmp_path / "backup.tar", tmp_path / "there"
+    tree.mkdir()
+    (tree / "train.py").write_text("print('came along')")
+    before = Running(tmp_path / "here", *OPTIONS)
+    before.folder.mkdir()
+    try:
+        before.begin()
+        with before.client() as client:
+            job = client.submit("{run: python3 train.py, hold: true}", upload=tree)["id"]
+            assert "2 files of uploads" in command("backup", archive, "--state", before.state)
+    finally:
+        before.end()
+    shutil.rmtree(tree)
+    shutil.rmtree(tmp_path / "here")
+    assert "2 files of uploads" in command("restore", archive, "--state", there / "state")
+    after = Running(there, *OPTIONS)
+    try:
+        after.begin()
+        with after.client() as client:
+            client.change(job, "release")
+            assert client.wait(job)["state"] == "COMPLETED", client.describe(job)["evidence"]
+            assert "".join(client.log(job)).strip() == "came along"
+    finally:
+        after.end()
+
+
+@pytest.fixture
+def uploaded(state: Path) -> UploadManifest:
+    """An upload of two files, of which each is a part."""
+    contents = [b"first", b"second"]
+    entries = [
+        {"path": each.decode(), "bytes": len(each), "parts": [hashlib.sha256(each).hexdigest()]}
+        for each in contents
+    ]
+    store, manifest = UploadStore(state / "uploads"), manifest_in({"entries": entries})
+    store.offer("ada", manifest)
+    store.put("ada", manifest.digest, b"".join(len(each).to_bytes(4, "big") + each for each in contents))
+    return manifest
+
+
+def test_uploads_come_back_for_their_owner_alone_and_may_be_left_out(
+    state: Path, tmp_path: Path, uploaded: UploadManifest
+) -> None:
+    with_them, without = tmp_path / "with.tar", tmp_path / "without.tar"
+    assert write_backup(state, "", with_them, state / "uploads").upload_files == 3
+    assert write_backup(state, "", without).upload_files == 0
+    restore_backup(with_them, tmp_path / "again", "")
+    again = UploadStore(tmp_path / "again" / "uploads")
+    assert again.complete("ada", uploaded.digest)[1] == uploaded
+    with pytest.raises(InputError, match="expected one of yours"):
+        again.complete("bob", uploaded.digest)
+    files = [each for each in again.root.rglob("*") if each.is_file()]
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
+    restore_backup(without, tmp_path / "bare", "")
+    assert not (tmp_path / "bare" / "uploads").exists()
+
+
+def test_a_part_that_is_damaged_stays_out_and_the_rest_is_restored(
+    state: Path, tmp_path: Path, uploaded: UploadManifest
+) -> None:
+    archive = tmp_path / "backup.tar"
+    damaged = next((state / "uploads").glob("*/parts/*/*"))
+    damaged.write_bytes(b"FIRST")
+    assert write_backup(state, "", archive, state / "uploads").upload_files == 2
+    restore_backup(archive, tmp_path / "again", "")
+    with pytest.raises(InputError, match="lacks 1 of its parts"):
+        UploadStore(tmp_path / "again" / "uploads").complete("ada", uploaded.digest)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        (f"uploads/{'a' * 32}/parts/00/{'0' * 64}", b"other", "is not what was written"),
+        ("uploads/../../outside", b"", "expected no"),
+        (f"uploads/{'a' * 32}/parts/01/{'0' * 64}", b"", "expected no"),
+        (
+            f"uploads/{'a' * 32}/parts/e3/{hashlib.sha256(b'').hexdigest()}",
+            b"",
+            "has 4 files of uploads, and not 3",
+        ),
+    ],
+)
+def test_an_archive_with_other_uploads_than_were_backed_up_is_refused(
+    state: Path, tmp_path: Path, uploaded: UploadManifest, name: str, content: bytes, says: str
+) -> None:
+    archive = tmp_path / "backup.tar"
+    write_backup(state, "", archive, state / "uploads")
+    with tarfile.open(archive, mode="a") as tar:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+    with pytest.raises(InputError, match=says):
+        restore_backup(archive, tmp_path / "again", "")
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {"state", "backup.tar"}
