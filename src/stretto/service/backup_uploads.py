@@ -39,12 +39,12 @@ def pack_uploads(tar: tarfile.TarFile, root: Path) -> int:
 def _pack(tar: tarfile.TarFile, file: Path, name: str, digest: str) -> bool:
     """Put one file in, through a copy that nothing changes; whether it was what its name says."""
     with TemporaryFile() as copy:
-        found = hashlib.sha256()
+        hashed = hashlib.sha256()
         with suppress(FileNotFoundError), file.open("rb") as content:
             while piece := content.read(PIECE_BYTES):
-                found.update(piece)
+                hashed.update(piece)
                 copy.write(piece)
-            if found.hexdigest() != digest:
+            if hashed.hexdigest() != digest:
                 log.warning("%s is damaged, and is not in the backup", file)
                 return False
             entry = tarfile.TarInfo(name)
@@ -66,13 +66,13 @@ def unpack_uploads(tar: tarfile.TarFile, folder: Path) -> int:
             raise InputError(f"{tar.name!s}: expected no {entry.name!r} in a backup")
         place = folder / entry.name
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = hashlib.sha256()
+        hashed = hashlib.sha256()
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             while piece := content.read(PIECE_BYTES):
-                found.update(piece)
+                hashed.update(piece)
                 file.write(piece)
-        if found.hexdigest() != digest:
+        if hashed.hexdigest() != digest:
             raise InputError(f"{tar.name!s}: {entry.name} is not what was written")
         count += 1
     return count
