@@ -1,6 +1,6 @@
 """Uploads in the archive of a backup: each file under the name that says what it holds.
 
-A file of an upload is named by its SHA-256, so it is checked by its name, as it goes in and as it comes out.
+A file of an upload is named by its SHA-256. So its name is what it is checked by, on its way in and out.
 """
 
 import hashlib
