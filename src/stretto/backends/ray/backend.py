@@ -226,6 +226,7 @@ class RayBackend:
     """A `Backend` over one Ray cluster."""
 
     hands_secrets = True
+    fetches_uploads = True
 
     def __init__(self, call: Call, addresses: Mapping[str, str] = MappingProxyType({})) -> None:
         self.call = call
