@@ -12,7 +12,7 @@ from tests.conformance.test_trainings import EXAMPLES, SAMPLES
 from stretto.demo.scene import compare_samples
 from stretto.testing.services.uploads import Uploads
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 EPOCHS = 3
 
