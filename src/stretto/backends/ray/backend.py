@@ -24,6 +24,7 @@ from stretto.agent.node import MAX_LOG_BYTES
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
+    Line,
     LogPiece,
     LongPoll,
     NodeRequest,
@@ -37,6 +38,7 @@ from stretto.backends.protocol import (
 )
 from stretto.backends.ray.autoscaling import NEVER, types_said
 from stretto.backends.ray.connection import check_address
+from stretto.backends.ray.exec_lines import line_to
 from stretto.jobfile import JobSpec
 from stretto.model.errors import InputError
 
@@ -402,6 +404,10 @@ class RayBackend:
         asked = {"worker_id": worker_id, "offset": offset, "limit": limit, "wait_s": wait_s}
         said = await self.gateway.ask("log", wait_s + ORDER_S, **asked)
         return LogPiece(base64.b64decode(said["data"]), said["offset"], said["next"], said["complete"])
+
+    async def reach(self, worker_id: str) -> Line:
+        """A line to a new exec session, through the gateway and an actor on the worker's node."""
+        return await line_to(self.gateway, worker_id)
 
     async def forget(self, worker_id: str) -> None:
         """List an ended worker no more."""

@@ -14,9 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, BinaryIO
 
@@ -35,6 +35,7 @@ from stretto.backends.ray import nodes as looking
 from stretto.backends.ray.autoscaling import NodeSlots
 from stretto.backends.ray.cluster import Cluster, asked, reason_of
 from stretto.backends.ray.connection import connect
+from stretto.backends.ray.exec_lines import ExecActors
 from stretto.backends.ray.log_tailers import LogTailers
 from stretto.model.errors import InputError, StrettoError
 
@@ -49,6 +50,7 @@ class WorkerCommands:
     """
 
     cluster: Cluster
+    lines: ExecActors = field(default_factory=ExecActors)
 
     def start(
         self,
@@ -113,6 +115,31 @@ class WorkerCommands:
         agent = self.cluster.agent_of(node)
         piece = answered(asked(agent.log.remote(worker_id, offset, limit)), InputError)
         return {**piece, "data": base64.b64encode(piece["data"]).decode()}
+
+    # A line to a program beside a worker; what may take long comes as a Future.
+
+    def begin_line(self, worker_id: str) -> dict[str, Any]:
+        """A new exec session beside a worker that runs, by the name of the line to it."""
+        located = self.cluster.place_of(worker_id)
+        if located is None:
+            self.cluster.check_all_known(worker_id)
+            raise NoSuchWorker(f"no worker {worker_id} on any node")
+        node, place = located
+        self.cluster.checked(node)
+        found = answered(asked(self.cluster.agent_of(node).running.remote(worker_id)), InputError)
+        return {"line": self.lines.begin(place.node.id, found["run"])}
+
+    def read_line(self, line: str, wait_s: float) -> "Future[Any]":
+        """What the program says next."""
+        return self.lines.read(line, wait_s)
+
+    def write_line(self, line: str, data: str) -> "Future[Any]":
+        """Bytes for the program, in base64."""
+        return self.lines.write(line, data)
+
+    def end_line(self, line: str) -> None:
+        """End what is at the other end."""
+        self.lines.end(line)
 
     def _having_the_log(self, worker_id: str) -> Any:
         with self.cluster.lock:
@@ -242,8 +269,15 @@ class Gateway:
 
     def obey(self, order: dict[str, Any]) -> None:
         """Carry out one order, and answer."""
+        self.answer(order, lambda: getattr(self.orders, order["do"])(**order["with"]))
+
+    def answer(self, order: dict[str, Any], do: Callable[[], Any]) -> None:
+        """Say what an order gives, or why it gives nothing."""
         try:
-            gives = getattr(self.orders, order["do"])(**order["with"])
+            gives = do()
+            if isinstance(gives, Future):  # no thread waits for it
+                gives.add_done_callback(lambda done: self.answer(order, done.result))
+                return
             if order["do"] == "log" and self.followers.answer_later(order, gives):
                 return
             reply = {"id": order["id"], "gives": gives}

@@ -120,6 +120,10 @@ class NodeAgent:
         """Hand an order to a worker's supervisor."""
         return self.commanded(epoch, lambda: self.workers.order(worker_id, order))
 
+    def running(self, worker_id: str) -> dict[str, Any]:
+        """The run directory of a worker that runs."""
+        return answer(lambda: {"run": str(self.workers.running(worker_id))})
+
     def forget(self, worker_id: str, epoch: int = 0) -> dict[str, Any]:
         """List an ended worker no more."""
         return self.commanded(epoch, lambda: self.workers.forget(worker_id))
