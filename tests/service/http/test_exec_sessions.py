@@ -24,6 +24,8 @@ class Played:
         self.reader = asyncio.StreamReader()
         self.heard = bytearray()
         self.is_closed = False
+        self.breaks = False
+        self.is_tried = False  # although it has broken
 
     async def readexactly(self, n: int, /) -> bytes:
         return await self.reader.readexactly(n)
@@ -32,11 +34,14 @@ class Played:
         self.heard += data
 
     async def drain(self) -> None:
-        return
+        if self.breaks:
+            self.is_tried = True
+            raise ConnectionResetError
 
     def close(self) -> None:
         self.is_closed = True
-        self.reader.feed_eof()
+        if self.reader.exception() is None:
+            self.reader.feed_eof()
 
 
 async def a_job(rig: Rig) -> tuple[str, list[Played]]:
@@ -167,5 +172,71 @@ def test_a_revoked_token_ends_what_it_opened(tmp_path: Path) -> None:
                 await root.delete("/api/v1/tokens/lent")
                 ended = json.loads(await said(socket, b"x"))
             assert ended["why"] == "the token that opened it holds no more"
+
+    play(story)
+
+
+def test_a_program_whose_last_word_cannot_be_read_is_over_and_makes_room_for_another(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path, limits=Limits(programs=1)) as rig, rig.listening() as address:
+            job, lines = await a_job(rig)
+            for last, why in (
+                (frame(b"x", b"no JSON"), "its node sent b'no JSON', expected how the program has ended"),
+                (frame(b"x", b"[]"), "its node sent b'[]', expected how the program has ended"),
+                (
+                    b"o\xff\xff\xff\xff",
+                    "its node sent a frame of 4294967295 bytes, expected at most 1048576",
+                ),
+            ):
+                async with line_to(address, f"{job}/exec", token_of("ada")) as socket:
+                    await socket.send(COMMAND)
+                    await said(socket, b"i")
+                    lines[-1].reader.feed_data(last)
+                    assert json.loads(await said(socket, b"x")) == {"status": 137, "why": why}
+                assert lines[-1].is_closed
+
+    play(story)
+
+
+def test_a_client_that_sends_hears_why_its_line_broke(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.listening() as address:
+            job, lines = await a_job(rig)
+            for what in ("exec", "forward?port=80"):
+                async with line_to(address, f"{job}/{what}", token_of("ada")) as socket:
+                    if what == "exec":
+                        await socket.send(COMMAND)
+                        await said(socket, b"i")
+                    else:
+                        await rig.until(lambda: len(lines) == 2 and bool(lines[1].heard))
+                    lines[-1].breaks = True
+                    await socket.send(b"dmore")
+                    await rig.until(lambda: lines[-1].is_tried)
+                    lines[-1].reader.set_exception(OSError("srun: refused"))
+                    why = json.loads(await said(socket, b"x"))["why"]
+                    assert why == "the line to its node is lost: srun: refused"
+
+    play(story)
+
+
+def test_who_has_as_many_programs_and_connections_as_it_may_begins_no_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        limits = Limits(programs=1, forwards=1)
+        async with a_rig(tmp_path, limits=limits) as rig, rig.listening() as address:
+            job, lines = await a_job(rig)
+            ada = token_of("ada")
+            async with line_to(address, f"{job}/exec", ada), line_to(address, f"{job}/forward?port=80", ada):
+                assert await refusal(address, f"{job}/exec", ada) == (
+                    429,
+                    "at most 1 programs of one user at once",
+                )
+                assert await refusal(address, f"{job}/forward?port=80", ada) == (
+                    429,
+                    "at most 1 connections of one user at once",
+                )
+                assert len(lines) == 2
+            await rig.until(lambda: all(line.is_closed for line in lines))
+            async with line_to(address, f"{job}/exec", ada), line_to(address, f"{job}/forward?port=80", ada):
+                assert len(lines) == 4
 
     play(story)

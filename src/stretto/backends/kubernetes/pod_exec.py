@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PROTOCOL = "v4.channel.k8s.io"  # each message begins with the number of its channel
 STDIN, STDOUT, STDERR, STATUS = range(4)
 OPEN_S = 30.0
+PING_S = 20.0  # so that nothing between here and there takes a silent program for a lost one; chosen
 MOST_UNSENT = 1 << 16  # bytes that `drain` leaves unsent; chosen
 PIECE = 1 << 15
 LAST_WORDS = 400  # characters of what a program that failed had to say
@@ -162,7 +163,8 @@ async def _connected(api: Api, path: str, params: dict[str, Any]) -> "ClientConn
         compression=None,
         max_size=None,
         open_timeout=OPEN_S,
-        ping_interval=None,  # a reader that pauses must not be cut off
+        ping_interval=PING_S,
+        ping_timeout=None,  # a reader that pauses must not be cut off
     )
 
 

@@ -89,14 +89,14 @@ class ExecLine:
         """So many bytes; raises EOFError at the end, OSError where the line breaks."""
         while len(self.unread) < n:
             try:
-                said = await self.gateway.ask(
+                answer = await self.gateway.ask(
                     "read_line", LISTEN_S + ANSWER_S, line=self.name, wait_s=LISTEN_S
                 )
             except StrettoError as failure:
                 raise OSError(str(failure)) from failure
-            if said["ends"]:
+            if answer["ends"]:
                 raise EOFError
-            self.unread += base64.b64decode(said["data"])
+            self.unread += base64.b64decode(answer["data"])
         piece = bytes(self.unread[:n])
         del self.unread[:n]
         return piece
@@ -137,5 +137,5 @@ class ExecLine:
 
 async def line_to(gateway: Asks, worker_id: str) -> ExecLine:
     """A line to a new exec session beside a worker; raises NoSuchWorker, BackendUnreachable, InputError."""
-    said = await gateway.ask("begin_line", ANSWER_S, worker_id=worker_id)
-    return ExecLine(gateway, said["line"])
+    answer = await gateway.ask("begin_line", ANSWER_S, worker_id=worker_id)
+    return ExecLine(gateway, answer["line"])

@@ -126,8 +126,8 @@ class WorkerCommands:
             raise NoSuchWorker(f"no worker {worker_id} on any node")
         node, place = located
         self.cluster.checked(node)
-        found = answered(asked(self.cluster.agent_of(node).running.remote(worker_id)), InputError)
-        return {"line": self.lines.begin(place.node.id, found["run"])}
+        worker = answered(asked(self.cluster.agent_of(node).running.remote(worker_id)), InputError)
+        return {"line": self.lines.begin(place.node.id, worker["run"])}
 
     def read_line(self, line: str, wait_s: float) -> "Future[Any]":
         """What the program says next."""

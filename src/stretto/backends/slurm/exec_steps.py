@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, mkdtemp
 from typing import IO
 
 from stretto.agent import exec_session, supervisor
@@ -45,19 +45,23 @@ class StepLine:
 
     process: asyncio.subprocess.Process
     complaints: IO[bytes]
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)  # by one task at a time
     ending: "asyncio.Task[None] | None" = None
 
     async def readexactly(self, n: int, /) -> bytes:
-        """So many bytes; raises EOFError, or OSError with what srun said."""
+        """So many bytes, nothing after `close`; raises EOFError, or OSError with what srun said."""
         assert self.process.stdout is not None
-        try:
-            return await self.process.stdout.readexactly(n)
-        except EOFError:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), WORDS_S)
-            if not self.complaints.closed and (words := self._words()):
-                raise OSError(f"srun: {words}") from None
-            raise
+        async with self.reading:
+            if self.ending is not None:
+                raise EOFError
+            try:
+                return await self.process.stdout.readexactly(n)
+            except EOFError:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.process.wait(), WORDS_S)
+                if not self.complaints.closed and (words := self._words()):
+                    raise OSError(f"srun: {words}") from None
+                raise
 
     def _words(self) -> str:
         self.complaints.seek(0)
@@ -84,7 +88,7 @@ class StepLine:
         assert self.process.stdout is not None
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_S):
+                async with asyncio.timeout(LAST_S), self.reading:  # whoever reads still has what it waits for
                     while await self.process.stdout.read(PIECE):
                         pass  # or an srun that cannot write would not end
                     await self.process.wait()
@@ -112,9 +116,12 @@ class ExecSteps:
         environment = dict(self.commands.environment)
         if shutil.which("srun", path=environment.get("PATH", os.defpath)) is None:
             raise InputError("this needs srun: the machine of the service has none in PATH")
-        complaints = TemporaryFile()  # noqa: SIM115  (the line closes it)
         try:
             script = await asyncio.to_thread(place_scripts, self.folder)
+        except OSError as failure:
+            raise BackendUnreachable(f"{self.folder} cannot be written to: {failure}") from failure
+        complaints = TemporaryFile()  # noqa: SIM115  (the line closes it)
+        try:
             process = await asyncio.create_subprocess_exec(
                 *STEP,
                 f"--jobid={job_id}",
@@ -160,8 +167,7 @@ def place_scripts(folder: Path) -> Path:
     digest = hashlib.sha256(b"".join(texts.values())).hexdigest()[:12]
     place = folder / f"exec-{digest}"
     if not place.exists():
-        part = folder / f"exec-{digest}.{os.getpid()}.part"
-        part.mkdir(mode=0o700, exist_ok=True)
+        part = Path(mkdtemp(prefix=f"exec-{digest}.", suffix=".part", dir=folder))  # others may do so now
         for name, text in texts.items():
             (part / name).write_bytes(text)
         try:

@@ -8,7 +8,8 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -37,15 +38,48 @@ class LineLost(Exception):
     """Nothing more comes of a line; says why, for a person."""
 
 
+async def passed_on(line: Line, message: bytes) -> bool:
+    """Send a frame on; whether its line could take it."""
+    try:
+        line.write(frame(message[:1], message[1:]))
+        await line.drain()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def one_more(counts: Counter[str], user: str, has: int, most: int, kind: str) -> Iterator[None]:
+    """Count one more of a user meanwhile. Raises Problem where it has as many as it may."""
+    if has >= most:
+        raise Problem(HTTPStatus.TOO_MANY_REQUESTS, f"at most {most} {kind} of one user at once")
+    counts[user] += 1
+    try:
+        yield
+    finally:
+        counts[user] -= 1
+
+
 async def frame_of(line: Line) -> tuple[bytes, bytes]:
     """The next frame of a line; raises LineLost."""
     try:
         letter, length = FRAME.unpack(await line.readexactly(FRAME.size))
+        if length > LONGEST_FRAME:
+            raise LineLost(f"its node sent a frame of {length} bytes, expected at most {LONGEST_FRAME}")
         return letter, await line.readexactly(length)
     except EOFError:
         raise LineLost("the line to its node is lost") from None
     except OSError as failure:
         raise LineLost(f"the line to its node is lost: {failure}") from failure
+
+
+def ending_in(content: bytes) -> dict[str, Any]:
+    """How a program has ended, as its last frame says; raises LineLost."""
+    try:
+        ending = json.loads(content)
+        return {"status": int(ending["status"]), "why": str(ending["why"])}
+    except (ValueError, KeyError, TypeError):
+        raise LineLost(f"its node sent {content[:40]!r}, expected how the program has ended") from None
 
 
 class Visitor:
@@ -115,18 +149,29 @@ class ExecSessions:
     def __init__(self, service: Service, limits: Limits) -> None:
         self.service, self.limits = service, limits
         self.programs: dict[str, Program] = {}
+        self.beginning: Counter[str] = Counter()  # programs, by user, that are not among these yet
+        self.forwarding: Counter[str] = Counter()  # connections to ports, by user
         self.watching: asyncio.Task[None] | None = None
         self.tasks: set[asyncio.Future[Any]] = set()
+
+    @contextlib.contextmanager
+    def beginning_one(self, user: str) -> Iterator[None]:
+        """Room for a program of a user, before anything is done for it. Raises Problem."""
+        has = sum(each.caller.user == user for each in self.programs.values()) + self.beginning[user]
+        with one_more(self.beginning, user, has, self.limits.programs, "programs"):
+            yield
+
+    @contextlib.contextmanager
+    def forwarding_one(self, user: str) -> Iterator[None]:
+        """Room for a connection of a user to a port, while it lasts. Raises Problem."""
+        has = self.forwarding[user]
+        with one_more(self.forwarding, user, has, self.limits.forwards, "connections"):
+            yield
 
     async def begin(
         self, line: Line, job: str, rank: int, caller: Caller, asked: Mapping[str, Any], visitor: Visitor
     ) -> Program:
-        """Start a program at the end of a line, once the audit has it. Raises Problem."""
-        own = [each for each in self.programs.values() if each.caller.user == caller.user]
-        if len(own) >= self.limits.programs:
-            raise Problem(
-                HTTPStatus.TOO_MANY_REQUESTS, f"at most {self.limits.programs} programs of one user at once"
-            )
+        """Start a program at the end of a line, once the audit has it."""
         program = Program(
             secrets.token_hex(4), job, rank, caller, tuple(asked["argv"]), bool(asked["tty"]), line, visitor
         )
@@ -191,15 +236,20 @@ class ExecSessions:
                     program.line.close()
 
     async def _hear(self, program: Program, visitor: Visitor) -> None:
-        with contextlib.suppress(*GONE):
-            while True:
+        """Until the visitor goes, or the program takes no more: then why is the pump's to tell."""
+        while True:
+            try:
                 message = await visitor.socket.receive_bytes()
-                if len(message) > LONGEST_FRAME or message[:1] == START:
+            except GONE:
+                return
+            if len(message) > LONGEST_FRAME or message[:1] == START:
+                return
+            if message[:1] != SAY:
+                program.touched_s, program.is_warned = time.monotonic(), False
+                if not await passed_on(program.line, message):
+                    if program.pump is not None:
+                        await asyncio.wait({program.pump})
                     return
-                if message[:1] != SAY:
-                    program.touched_s, program.is_warned = time.monotonic(), False
-                    program.line.write(frame(message[:1], message[1:]))
-                    await program.line.drain()
 
     async def _pump(self, program: Program) -> None:
         """Pass on what the program writes, until it has ended."""
@@ -210,7 +260,7 @@ class ExecSessions:
                 letter, content = await frame_of(program.line)
                 program.touched_s, program.is_warned = time.monotonic(), False
                 if letter == EXIT:
-                    ended = json.loads(content)
+                    ended = ending_in(content)
                 elif letter in (OUTPUT, ERRORS):
                     program.keep(content)
                     await self._tell(program, letter, content)

@@ -29,6 +29,7 @@ class Limits:
     durable_s: float = 30.0  # in which the store must have taken what was asked for
     header_bytes: int = 32 << 10
     programs: int = 16  # beside workers that one user may have begun, those that are parked among them
+    forwards: int = 64  # connections to ports of workers that one user may have; a page opens several
     idle_s: float = 1_800.0  # without a word either way, after which a terminal beside a worker is parked
     warned_s: float = 120.0  # before that its user is told
     parked_s: float = 3_600.0  # for which a terminal without its user goes on

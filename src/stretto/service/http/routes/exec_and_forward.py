@@ -13,7 +13,16 @@ from stretto.backends.protocol import BackendUnreachable, Line, NoSuchWorker, Re
 from stretto.model import InputError
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Caller
-from stretto.service.http.exec_sessions import ENDED_BY_US, GONE, ExecSessions, LineLost, Visitor, frame_of
+from stretto.service.http.exec_sessions import (
+    ENDED_BY_US,
+    GONE,
+    ExecSessions,
+    LineLost,
+    Visitor,
+    ending_in,
+    frame_of,
+    passed_on,
+)
 from stretto.service.http.problems import RETRY_SOON, Problem
 from stretto.service.http.routes.jobs import job_of
 from stretto.service.service import Service
@@ -70,27 +79,28 @@ async def _line_to(service: Service, record: JobRecord, rank: int | None) -> tup
 async def execute(socket: WebSocket, job: str) -> None:
     """Run a program beside a worker."""
     service, caller, record = await _job(socket, job)
-    line, rank = await _line_to(service, record, _rank(socket.query_params.get("rank")))
     sessions: ExecSessions = socket.app.state.exec_sessions
     visitor = Visitor(socket)
-    try:
-        await socket.accept()
-        with contextlib.suppress(*GONE, TimeoutError):
-            async with asyncio.timeout(START_S):
-                message = await socket.receive_bytes()
-            try:
-                asked = _asked(message)
-                program = await sessions.begin(line, record.id, rank, caller, asked, visitor)
-            except (Problem, InputError) as refused:
-                why = refused.detail if isinstance(refused, Problem) else str(refused)
-                await visitor.say(EXIT, json.dumps({"status": 2, "why": why}).encode())
-                return
-            await sessions.serve(program, visitor)
-    finally:
-        if not any(each.line is line for each in sessions.programs.values()):
-            line.close()
-        with contextlib.suppress(*GONE):
-            await socket.close()
+    with contextlib.ExitStack() as beginning:
+        beginning.enter_context(sessions.beginning_one(caller.user))
+        line, rank = await _line_to(service, record, _rank(socket.query_params.get("rank")))
+        try:
+            await socket.accept()
+            with contextlib.suppress(*GONE, TimeoutError):
+                async with asyncio.timeout(START_S):
+                    message = await socket.receive_bytes()
+                try:
+                    program = await sessions.begin(line, record.id, rank, caller, _asked(message), visitor)
+                except InputError as refused:
+                    await visitor.say(EXIT, json.dumps({"status": 2, "why": str(refused)}).encode())
+                    return
+                beginning.close()
+                await sessions.serve(program, visitor)
+        finally:
+            if not any(each.line is line for each in sessions.programs.values()):
+                line.close()
+            with contextlib.suppress(*GONE):
+                await socket.close()
 
 
 def _asked(message: bytes) -> dict[str, Any]:
@@ -138,15 +148,22 @@ async def forward(socket: WebSocket, job: str) -> None:
     given = socket.query_params.get("port", "")
     if not (given.isascii() and given.isdecimal() and len(given) < 6 and int(given) in PORTS):
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"port must be 1 to 65535, got {given[:20]!r}")
-    line, rank = await _line_to(service, record, _rank(socket.query_params.get("rank")))
-    about = f"job {record.id} rank {rank}: port {given}"
+    sessions: ExecSessions = socket.app.state.exec_sessions
+    with sessions.forwarding_one(caller.user):
+        line, rank = await _line_to(service, record, _rank(socket.query_params.get("rank")))
+        await _forward(socket, caller, line, f"job {record.id} rank {rank}: port {given}", int(given))
+
+
+async def _forward(socket: WebSocket, caller: Caller, line: Line, about: str, port: int) -> None:
+    """Carry a connection to a port by a line, with an audit."""
+    service: Service = socket.app.state.service
     ended: dict[str, Any] = {}
     try:
         await service.record(did(caller, "forward", about))
         await socket.accept()
-        line.write(frame(START, json.dumps({"port": int(given)}).encode()))
-        hearing = asyncio.create_task(_hear(socket, line))
+        line.write(frame(START, json.dumps({"port": port}).encode()))
         telling = asyncio.create_task(_tell(socket, line, ended))
+        hearing = asyncio.create_task(_hear(socket, line, telling))
         watching = asyncio.create_task(_until_revoked(service, caller))
         tasks = {hearing, telling, watching}
         try:
@@ -163,13 +180,14 @@ async def forward(socket: WebSocket, job: str) -> None:
             await socket.close()
 
 
-async def _hear(socket: WebSocket, line: Line) -> None:
+async def _hear(socket: WebSocket, line: Line, telling: "asyncio.Task[None]") -> None:
+    """Until the client goes, or the line breaks: then why is for `_tell` to say."""
     with contextlib.suppress(*GONE):
         while True:
             message = await socket.receive_bytes()
-            if message[:1] in (INPUT, END):
-                line.write(frame(message[:1], message[1:]))
-                await line.drain()
+            if message[:1] in (INPUT, END) and not await passed_on(line, message):
+                await asyncio.wait({telling})
+                return
 
 
 async def _tell(socket: WebSocket, line: Line, ended: dict[str, Any]) -> None:
@@ -177,12 +195,14 @@ async def _tell(socket: WebSocket, line: Line, ended: dict[str, Any]) -> None:
         while True:
             try:
                 letter, content = await frame_of(line)
+                if letter == EXIT:
+                    ended.update(ending_in(content))
             except LineLost as lost:
-                letter, content = EXIT, json.dumps({"status": ENDED_BY_US, "why": str(lost)}).encode()
-            if letter in (OUTPUT, EXIT):
-                await socket.send_bytes(letter + content)
-            if letter == EXIT:
-                ended.update(json.loads(content))
+                letter, ended["status"], ended["why"] = EXIT, ENDED_BY_US, str(lost)
+            if letter == OUTPUT:
+                await socket.send_bytes(OUTPUT + content)
+            elif letter == EXIT:
+                await socket.send_bytes(EXIT + json.dumps(ended).encode())
                 return
 
 
