@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stretto import defaults
 from stretto.cli.app import status_of
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -16,7 +17,7 @@ UNIT = FOLDER / "stretto.service"
 def test_its_options_are_options_of_the_service(started: list[Any]) -> None:
     assert status_of(["serve", "--config", str(FOLDER / "service.yaml")]) == 0
     (config,) = started
-    assert (config.policy, config.backend.name, config.port) == ("sia", "local", 8700)
+    assert (config.policy, config.backend.name, config.port) == (defaults.POLICY, "local", 8700)
     assert "ExecStart=/opt/stretto/bin/stretto serve --config /etc/stretto/service.yaml\n" in UNIT.read_text()
 
 

@@ -1,30 +1,24 @@
 """`stretto exec`, `attach` and `forward`, with real workers, a real terminal, and only the service's port."""
 
-import fcntl
 import os
-import pty
-import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import pytest
 
 from stretto.demo.own_service import OwnService
 
+from ..on_terminal import PATIENCE_S, OnTerminal
 from ..ran import Stretto
 from .conftest import reaches
 
 pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 STRETTO = (sys.executable, "-m", "stretto.cli.app")
-PATIENCE_S = 180.0
 
 
 @pytest.fixture
@@ -42,52 +36,17 @@ def run(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     )
 
 
-class OnTerminal:
-    """A command of ours on a terminal of its own."""
-
-    def __init__(self, *words: str) -> None:
-        self.pid, self.screen = pty.fork()
-        if self.pid == 0:
-            os.execv(sys.executable, [*STRETTO, *words])
-        self.shown = b""
-
-    def until(self, wanted: bytes) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while wanted not in self.shown:
-            assert time.monotonic() < end, self.shown
-            if select.select([self.screen], [], [], 1.0)[0]:
-                try:
-                    self.shown += os.read(self.screen, 1 << 14)
-                except OSError:
-                    raise AssertionError(f"it has ended: {self.shown!r}") from None
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.screen, keys)
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def status(self) -> int:
-        """How it ended."""
-        with suppress(OSError):
-            while more := os.read(self.screen, 1 << 14):
-                self.shown += more
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-
 @pytest.fixture
 def on_terminal() -> Iterator[Callable[..., OnTerminal]]:
     begun: list[OnTerminal] = []
 
     def begin(*words: str) -> OnTerminal:
-        begun.append(OnTerminal(*words))
+        begun.append(OnTerminal(*STRETTO, *words))
         return begun[-1]
 
     yield begin
     for each in begun:
-        with suppress(ProcessLookupError):
-            os.kill(each.pid, signal.SIGKILL)
-        os.close(each.screen)
+        each.end()
 
 
 def test_a_command_has_the_environment_of_its_worker_and_its_status_becomes_ours(job: str) -> None:
