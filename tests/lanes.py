@@ -202,7 +202,8 @@ def processes_of(part: str, processors: int) -> int:
     """How many processes run the tests of a part.
 
     Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. Where
-    some compute and some wait, one more than there are processors does.
+    some compute and some wait, one more than there are processors does. Large tests may have a whole
+    cluster each: of these at most `MOST_LARGE` run.
     """
     counts = {"pure": processors, "local": 2 * processors, "beside": processors + 1, "large": processors + 1}
     return min(counts[part], MOST_LARGE if part == "large" else MOST_PROCESSES)

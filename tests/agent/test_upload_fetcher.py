@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from stretto.agent import upload_fetcher
+from stretto.agent import supervisor, upload_fetcher
 from stretto.client.upload_manifest import PART_BYTES, manifest_in
+from stretto.service.reconcile.worker_env import FETCH, FETCHER, SETUP_DIR
 
 pytestmark = [pytest.mark.sockets, pytest.mark.processes]
 
@@ -119,8 +120,9 @@ def check_refused(server: Lying, tmp_path: Path, says: str, patience_s: float = 
     (line,) = done.stderr.splitlines()
     assert line.startswith("stretto: the upload cannot be fetched: ")
     assert says in line
-    assert len(line) < 400
-    assert (tmp_path / "place" / "7.1.0.why").read_text() == line.removeprefix("stretto: ")
+    why = tmp_path / "place" / "7.1.0.why"
+    assert why.read_text() == line.removeprefix("stretto: ")
+    assert len(why.read_bytes()) <= supervisor.LONGEST_WHY_BYTES
     left = sorted(str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*"))
     assert left == ["place", "place/7.1.0.why", "place/copy.lock"]
 
@@ -331,3 +333,36 @@ def test_after_one_that_was_refused_the_next_one_has_it_all(
     server.content = TREE_BYTES
     assert fetched(server, tmp_path / "place").returncode == 0
     assert (tmp_path / "place" / "copy" / "big.bin").read_bytes() == BIG
+
+
+def test_a_supervisor_reads_why_whatever_letters_it_has_and_however_long_it_is(
+    lying: Callable[..., Lying], tmp_path: Path
+) -> None:
+    server = lying([a_file(f"../{'ü€' * 200}")], SMALL)
+    done = fetched(server, tmp_path / "place")
+    why = tmp_path / "place" / f"7.1.0{supervisor.WHY}"
+    assert done.returncode == supervisor.NO_UPLOAD
+    assert supervisor.LONGEST_WHY_BYTES - 3 <= len(why.read_bytes()) <= supervisor.LONGEST_WHY_BYTES
+    assert supervisor.first_line(why) == why.read_text()
+    assert done.stderr == f"stretto: {why.read_text()}\n"
+    why.write_text("€" * 400)  # as a user may
+    assert supervisor.first_line(why) == "€" * (supervisor.LONGEST_WHY_BYTES // 3)
+
+
+def test_all_who_know_how_a_worker_without_its_upload_ends_agree(tmp_path: Path) -> None:
+    mine = (upload_fetcher.FAILED, upload_fetcher.WHY, upload_fetcher.LONGEST_WHY_BYTES)
+    assert mine == (supervisor.NO_UPLOAD, supervisor.WHY, supervisor.LONGEST_WHY_BYTES)
+    shell = FETCH.format(
+        copy="copy-7.1.n1",
+        python="false",  # a node without Python
+        workdir="''",
+        setups=SETUP_DIR,
+        fetcher=FETCHER,
+        failed=upload_fetcher.FAILED,
+        why=upload_fetcher.WHY,
+    )
+    environment = {"PATH": os.environ["PATH"], SETUP_DIR: str(tmp_path), "STRETTO_WORKER_ID": "7.1.0"}
+    done = subprocess.run(["/bin/sh", "-c", shell], env=environment, capture_output=True, check=False)
+    assert done.returncode == supervisor.NO_UPLOAD
+    said = supervisor.first_line(tmp_path / f"7.1.0{supervisor.WHY}")
+    assert said == "the job cannot begin in its upload: its node lacks python3, or that folder"

@@ -27,6 +27,7 @@ else:  # on a node, where supervisor.py is no part of a package
 
 SCRATCH = "scratch"  # of start.json: the name of the directory, and perhaps where on the node it is to lie
 LOCK = "lock"  # of the directory
+GONE = ".gone-"  # how its name begins once nobody holds it
 
 
 class BatchSupervisor(supervisor.Supervisor):
@@ -58,10 +59,11 @@ class BatchSupervisor(supervisor.Supervisor):
         return self.no_scratch or super().why_no_upload()
 
     def write_ending(self) -> None:
-        """Nothing of the worker is left: its part of the directory goes first."""
-        if self.lock >= 0:
-            leave(self.scratch, self.lock)
+        """Nothing of the worker is left; to delete a large directory takes longer than its GPUs are held."""
+        gone = leave(self.scratch, self.lock) if self.lock >= 0 else None
         super().write_ending()
+        if gone is not None:
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def usual_place() -> str:
@@ -92,31 +94,39 @@ def take_part(folder: Path) -> int:
             os.close(lock)
 
 
-def leave(folder: Path, lock: int) -> None:
-    """Let go of a directory; it goes with the last holder, whatever workers have made of it."""
+def leave(folder: Path, lock: int) -> Path | None:
+    """Let go of a directory; what its last holder is to delete, which has another name by then.
+
+    So others may begin in a new one at once, and a deletion that is cut short is gone on with by `sweep`.
+    """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if is_there(folder / LOCK, lock):
-            remove(folder)
+            return folder.rename(folder.with_name(f"{GONE}{os.getpid()}-{folder.name}"))
     except OSError:  # another one shares it
         pass
     finally:
         os.close(lock)
+    return None
 
 
 def sweep(place: Path) -> None:
-    """Take away what supervisors have left that were killed."""
+    """Take away what supervisors have left that were killed, also while they deleted."""
     for folder in place.iterdir():
         with suppress(OSError):
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            leave(folder, lock)
+            gone = folder if folder.name.startswith(GONE) else left_in(folder)
+            if gone is not None:
+                shutil.rmtree(gone, ignore_errors=True)
 
 
-def remove(folder: Path) -> None:
-    """Delete a directory without holders; under another name, so that others may begin in a new one."""
-    gone = folder.with_name(f".gone-{os.getpid()}-{folder.name}")
-    folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+def left_in(folder: Path) -> Path | None:
+    """What is to be deleted of a directory that has its usual name; None where it is held. Raises OSError."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        folder.rmdir()  # if it is empty; one that was just being made is made again
+        return None
+    return leave(folder, lock)
 
 
 def is_there(file: Path, handle: int) -> bool:

@@ -85,9 +85,9 @@ class Worker:
     """The worker that is reached: its command's process, and what that found when it began."""
 
     def __init__(self, run: Path) -> None:
-        start = json.loads((run / "start.json").read_bytes())
+        start = object_in(run / "start.json")
         try:
-            notes = json.loads((run / "running.json").read_bytes())
+            notes = object_in(run / "running.json")
         except (OSError, ValueError):
             raise NotReached("its worker has not begun yet") from None
         handle = supervisor.handle_of(notes["pid"], notes["ticks"])
@@ -457,11 +457,19 @@ def _is_open(file: int) -> bool:
     return not select.select([file], [], [], 0)[0] or _read(file) != b""
 
 
+def object_in(file: Path) -> dict[str, Any]:
+    """A JSON object that a file holds. Raises OSError, ValueError."""
+    content = json.loads(file.read_bytes())
+    if not isinstance(content, dict):
+        raise ValueError(f"{file}: expected a JSON object")
+    return content
+
+
 def run_in(folder: Path) -> Path:
     """The run directory: this one, or, in a pod, the last that was made in it."""
     if (folder / "start.json").exists():
         return folder  # whatever its worker has put below it
-    within = [each.parent for each in folder.glob("*/start.json")]
+    within = [each.parent for each in folder.glob(f"{supervisor.POD_RUN}*/start.json")]
     return max(within, key=lambda each: each.stat().st_mtime_ns, default=folder)
 
 
@@ -479,7 +487,7 @@ def main() -> None:
         worker = Worker(run_in(Path(sys.argv[1])))
         if worker.account:
             supervisor.become_user(worker.account, libc)
-    except (NotReached, OSError, ValueError, KeyError) as refused:
+    except (NotReached, OSError, ValueError, KeyError, TypeError, AttributeError) as refused:
         why = str(refused) if isinstance(refused, NotReached) else f"the worker cannot be reached: {refused}"
         os.set_blocking(line_out, True)
         os.write(line_out, frame(EXIT, json.dumps({"status": 126, "why": why}).encode()))

@@ -61,7 +61,7 @@ def main() -> int:
     start: dict[str, Any] = json.loads(os.environ.pop(START))
     message = Path(os.environ.pop(MESSAGE, TERMINATION_LOG))
     # A container that is started twice must not find what the first one left.
-    run = Path(tempfile.mkdtemp(dir=sys.argv[1]))
+    run = Path(tempfile.mkdtemp(prefix=supervisor.POD_RUN, dir=sys.argv[1]))
     start |= {"cwd": start["cwd"] or str(Path.cwd()), "log": "inherit", "env": {}}
     supervisor.write_durably(run / "start.json", start)
     status = PodSupervisor(run, Path(sys.argv[2])).keep()

@@ -44,6 +44,7 @@ CONTROL = 0  # standard input: the FIFO through which the agent gives orders
 ORDERS = "orders"  # or the file of the run where whoever is on another machine writes them
 SECRETS = "secrets.json"  # of the run, until the supervisor has read it
 WORK = "work"  # in the run: where the command of another user begins
+POD_RUN = "run-"  # how the name of a run begins in a pod, beside copies of uploads
 APART = "--apart"
 UNGUARDED = "killed, since what kept its GPUs for it has ended"
 KILLED = {"status": 137, "signal": 9}
@@ -392,7 +393,7 @@ def first_line(file: Path) -> str:
     with suppress(OSError):
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            text = os.read(handle, LONGEST_WHY_BYTES).decode(errors="replace")
+            text = os.read(handle, LONGEST_WHY_BYTES).decode(errors="ignore")  # the last letter may be cut
         finally:
             os.close(handle)
         return "".join(each for each in text.partition("\n")[0] if each.isprintable())

@@ -38,7 +38,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # chosen
 ANSWER_S = 60.0
 FAILED = 125  # how a worker ends that has no copy; chosen: shells use those from 126 on
 WHY = ".why"  # after the worker's id: the file that says why
-LONGEST_WHY = 300  # characters; chosen
+LONGEST_WHY_BYTES = 400  # so much of it is read; chosen
 KINDS: tuple[
     tuple[set[str], set[str]], ...
 ] = (  # of entries: the keys that each has, and those that it may have
@@ -279,7 +279,8 @@ def main() -> int:
         have(folder)
     except (Refused, OSError, ValueError, KeyError) as wrong:
         line = " ".join("".join(each if each.isprintable() else " " for each in str(wrong)).split())
-        why = f"the upload cannot be fetched: {line}"[:LONGEST_WHY]
+        whole = f"the upload cannot be fetched: {line}".encode()
+        why = whole[:LONGEST_WHY_BYTES].decode(errors="ignore")  # the last letter may be cut
         print(f"stretto: {why}", file=sys.stderr)
         with suppress(OSError, KeyError):
             folder.with_name(os.environ["STRETTO_WORKER_ID"] + WHY).write_text(why, encoding="utf-8")

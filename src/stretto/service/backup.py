@@ -9,6 +9,7 @@ Checkpoints and logs of jobs are not.
 import hashlib
 import io
 import json
+import logging
 import os
 import shutil
 import sqlite3
@@ -26,7 +27,14 @@ from sqlalchemy.exc import DBAPIError
 
 from stretto import __version__
 from stretto.model import InputError
-from stretto.service.backup_uploads import pack_uploads, unpack_uploads
+from stretto.service.backup_uploads import (
+    NamedUploads,
+    entries_in,
+    pack_uploads,
+    reading,
+    unpack_upload,
+    written,
+)
 from stretto.service.eventlog import LogDamaged, Store, StoreError, open_store
 from stretto.service.eventlog.database import (
     METADATA,
@@ -37,12 +45,16 @@ from stretto.service.eventlog.database import (
     newest_version,
     stored_version,
 )
+from stretto.service.uploads import UPLOADS
+
+log = logging.getLogger(__name__)
 
 DATABASE, MANIFEST = "stretto.db", "backup.json"
 BESIDE = ("key", "name", "admin-token")  # files of the state directory that a restored service needs
 FORM = 2  # of the archive; 1 had no uploads
 AT_ONCE = 1_000  # rows; chosen: flat in memory
 MOST_BESIDE = 1 << 16  # bytes of such a file, far more than any has; chosen
+MOST_NAMED = 5  # jobs, in one line; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +74,8 @@ def write_backup(state: Path, source: str, archive: Path, uploads: Path | None =
     """Back a service up into a file, also while it runs; what was backed up.
 
     source: of the log: a path or a URL; "": in the state directory. uploads: where these are; None: without
-    them. The log is read in one transaction, and each event is checked. Raises InputError, StoreError;
-    nothing is left behind then.
+    them. The log is read in one transaction, and each event is checked. A warning says which open jobs name
+    uploads that are not there. Raises InputError, StoreError; nothing is left behind then.
     """
     if archive.exists():
         raise InputError(f"{archive}: is there already: expected a new file")
@@ -72,10 +84,13 @@ def write_backup(state: Path, source: str, archive: Path, uploads: Path | None =
     with _folder_beside(archive) as folder:
         with open_store(source or state / DATABASE, upgrade=False, begun=True) as store:
             _copy(store.engine, engine_of(address_of(folder / DATABASE)), store.name)
-        events = _checked(folder / DATABASE)
+        named = NamedUploads()
+        events = _checked(folder / DATABASE, named)
         for name in BESIDE:
             if (state / name).is_file():
-                _write_private(folder / name, (state / name).read_bytes()[:MOST_BESIDE])
+                with reading(state / name):
+                    content = (state / name).read_bytes()[:MOST_BESIDE]
+                _write_private(folder / name, content)
         if not (folder / "key").exists():
             raise InputError(
                 f"--state {state}: expected the file `key` there: without it no worker is adopted"
@@ -83,7 +98,7 @@ def write_backup(state: Path, source: str, archive: Path, uploads: Path | None =
         names = [DATABASE, *(name for name in BESIDE if (folder / name).exists())]
         digests = {name: _digest(folder / name) for name in names}
         manifest = Manifest(FORM, __version__, newest_version(), round(time.time(), 3), events, digests)
-        return _pack(folder, names, manifest, archive, uploads)
+        return _pack(folder, names, manifest, archive, uploads, named)
 
 
 def restore_backup(archive: Path, state: Path, target: str) -> Manifest:
@@ -95,9 +110,13 @@ def restore_backup(archive: Path, state: Path, target: str) -> Manifest:
     if state.exists() and (not state.is_dir() or any(state.iterdir())):
         raise InputError(f"--state {state}: expected a directory that is empty or not there yet")
     with _folder_beside(state) as folder:
-        manifest = _unpack(archive, folder)
         try:
-            _checked(folder / DATABASE)
+            manifest = _unpack(archive, folder)
+        except OSError as wrong:
+            file = state / Path(wrong.filename or folder).relative_to(folder)  # where it was to be in the end
+            raise InputError(f"{file}: cannot be written: {wrong.strerror}") from None
+        try:
+            _checked(folder / DATABASE, NamedUploads())
         except LogDamaged as damaged:
             raise InputError(f"{archive}: {damaged}") from None
         if target:
@@ -176,21 +195,25 @@ def _is_postgresql(engine: Engine) -> bool:
     return engine.dialect.name == "postgresql"
 
 
-def _checked(database: Path) -> int:
-    """The number of the last event, after each was held against its digest. Raises LogDamaged."""
+def _checked(database: Path, named: NamedUploads) -> int:
+    """The number of the last event, after each was held against its digest and `named` has seen it.
+
+    Raises LogDamaged.
+    """
     with closing(sqlite3.connect(database)) as connection:  # one file, without the files of a write-ahead log
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute("PRAGMA journal_mode = DELETE")
     with open_store(database, begun=True) as store:
-        events = _last_verified(store)
+        events = _last_verified(store, named)
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     return events
 
 
-def _last_verified(store: Store) -> int:
+def _last_verified(store: Store, named: NamedUploads) -> int:
     last = 0
     for event in store.read(verify=True):
+        named.take(event)
         last = event.seq
     return last
 
@@ -199,7 +222,12 @@ def _last_verified(store: Store) -> int:
 
 
 def _pack(
-    folder: Path, names: list[str], manifest: Manifest, archive: Path, uploads: Path | None
+    folder: Path,
+    names: list[str],
+    manifest: Manifest,
+    archive: Path,
+    uploads: Path | None,
+    named: NamedUploads,
 ) -> Manifest:
     """The archive appears whole or not at all, and is for its owner alone: it holds a key."""
     packed = folder / "archive"
@@ -212,7 +240,12 @@ def _pack(
                 with (folder / name).open("rb") as content:
                     tar.addfile(entry, content)
             if uploads is not None:
-                manifest = replace(manifest, upload_files=pack_uploads(tar, uploads))
+                count, lacking = 0, {*named.of_job.values()}
+                for name in pack_uploads(tar, uploads, folder):
+                    count += 1
+                    lacking.discard(name)
+                manifest = replace(manifest, upload_files=count)
+                _warn_of([job for job, name in named.of_job.items() if name in lacking], uploads)
             text = json.dumps(asdict(manifest), indent=2).encode()
             entry = tarfile.TarInfo(MANIFEST)
             entry.size, entry.mode = len(text), 0o600
@@ -223,38 +256,54 @@ def _pack(
     return manifest
 
 
+def _warn_of(jobs: list[str], uploads: Path) -> None:
+    """Say which jobs will not start where this is restored."""
+    if jobs:
+        more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
+        named = f"job{'s' * (len(jobs) > 1)} {', '.join(jobs[:MOST_NAMED])}{more}"
+        log.warning(
+            "the backup lacks the uploads of %s: %s has them not: expected --uploads as of `stretto serve`",
+            named,
+            uploads,
+        )
+
+
 def _unpack(archive: Path, folder: Path) -> Manifest:
-    """Put the files of an archive into a folder, each held against its digest. Raises InputError."""
+    """Put the files of an archive into a folder, each held against its digest.
+
+    Raises InputError for the archive, OSError where it cannot write.
+    """
     try:
-        with tarfile.open(archive, mode="r:") as tar:
-            manifest = _manifest_in(tar)
-            for name, digest in manifest.digests.items():
-                content = tar.extractfile(name)
-                if content is None or name not in (DATABASE, *BESIDE):
-                    raise InputError(f"{archive}: expected no {name!r} in a backup")
-                _write_private(folder / name, b"")
-                with (folder / name).open("wb") as file:
-                    while piece := content.read(1 << 20):
-                        file.write(piece)
-                if _digest(folder / name) != digest:
-                    raise InputError(f"{archive}: {name} is not what was written")
-            if (count := unpack_uploads(tar, folder)) != manifest.upload_files:
-                raise ValueError(f"it has {count} files of uploads, and not {manifest.upload_files}")
+        manifest = _manifest_in(archive)
+        missing, uploads = dict(manifest.digests), 0
+        for entry, content in entries_in(archive):
+            if entry.name.startswith(f"{UPLOADS}/"):
+                unpack_upload(archive, entry, content, folder)
+                uploads += 1
+            elif entry.name in missing:
+                if entry.name not in (DATABASE, *BESIDE):
+                    raise InputError(f"{archive}: expected no {entry.name!r} in a backup")
+                if written(folder / entry.name, content) != missing.pop(entry.name):
+                    raise InputError(f"{archive}: {entry.name} is not what was written")
+        if missing:
+            raise ValueError(f"it has no {', '.join(missing)}")
+        if uploads != manifest.upload_files:
+            raise ValueError(f"it has {uploads} files of uploads, and not {manifest.upload_files}")
     except (tarfile.TarError, KeyError, TypeError, ValueError, EOFError) as wrong:
         raise InputError(f"{archive}: expected a backup of stretto: {wrong}") from None
-    except OSError as wrong:
-        raise InputError(f"{archive}: cannot be read: {wrong.strerror}") from None
     return manifest
 
 
-def _manifest_in(tar: tarfile.TarFile) -> Manifest:
-    content = tar.extractfile(MANIFEST)
-    fields: dict[str, Any] = json.loads(content.read() if content else b"")
+def _manifest_in(archive: Path) -> Manifest:
+    """What the archive says of itself, at its end."""
+    text = b""
+    for entry, content in entries_in(archive):
+        if entry.name == MANIFEST:
+            text = b"".join(content)
+    fields: dict[str, Any] = json.loads(text)
     manifest = Manifest(**fields)
     if not 1 <= manifest.form <= FORM or manifest.schema > newest_version():
-        raise InputError(
-            f"{tar.name!s}: is of Stretto {manifest.version}: expected one that this version knows"
-        )
+        raise InputError(f"{archive}: is of Stretto {manifest.version}: expected one that this version knows")
     if DATABASE not in manifest.digests or "key" not in manifest.digests:
         raise ValueError("it has no log, or no key")
     return manifest

@@ -179,13 +179,18 @@ class UploadStore:
         return [name for name, size in manifest.sizes.items() if not _has(self._part_file(owner, name), size)]
 
     def _folder(self, owner: str) -> Path:
-        return self.root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+        return self.root / folder_name(owner)
 
     def _manifest_file(self, owner: str, digest: str) -> Path:
         return self._folder(owner) / "manifests" / f"{digest}.json"
 
     def _part_file(self, owner: str, name: str) -> Path:
         return self._folder(owner) / "parts" / name[:2] / name
+
+
+def folder_name(owner: str) -> str:
+    """Of the folder that an owner has, which a path cannot be made of."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:32]
 
 
 def _has(file: Path, size: int) -> bool:

@@ -1,5 +1,6 @@
 """A service is backed up while it runs, and another goes on from the file, whatever database either has."""
 
+import errno
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,8 @@ from stretto.client.upload_manifest import UploadManifest, manifest_in
 from stretto.demo.own_service import until
 from stretto.model import InputError
 from stretto.service.backup import restore_backup, write_backup
-from stretto.service.eventlog import open_store
+from stretto.service.eventlog import Unrecorded, open_store
+from stretto.service.state.events import ArraySubmitted, Ended, Submitted, body_of
 from stretto.service.uploads import UploadStore
 
 from ..eventlog.servers import PostgreSQL
@@ -272,3 +275,89 @@ def test_an_archive_with_other_uploads_than_were_backed_up_is_refused(
         restore_backup(archive, tmp_path / "again", "")
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {"state", "backup.tar"}
+
+
+def test_a_backup_says_which_open_jobs_name_uploads_that_it_lacks(
+    state: Path, tmp_path: Path, uploaded: UploadManifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = {"upload": {"digest": uploaded.digest, "files": 2, "bytes": 11}}
+    elsewhere = {"upload": {"digest": "f" * 64, "files": 1, "bytes": 1}}
+    events = [
+        Submitted("1", there, "ada"),
+        Submitted("2", there, "bob"),  # who has none like it
+        Submitted("3", elsewhere, "ada"),
+        Submitted("4", {}, "ada"),
+        Submitted("5", elsewhere, "ada"),
+        Ended("5", "COMPLETED"),
+        ArraySubmitted("6", elsewhere, ((1, 8),), "ada"),
+    ]
+    with open_store(state / "stretto.db") as store:
+        rows = [Unrecorded(1.0, type(each).__name__, "", body_of(each)) for each in events]
+        store.append(rows, 0)
+    write_backup(state, "", tmp_path / "without.tar")
+    assert not caplog.messages, "nobody wants them"
+    write_backup(state, "", tmp_path / "backup.tar", state / "uploads")
+    (said,) = caplog.messages
+    assert said.startswith("the backup lacks the uploads of jobs 2, 3, 6_1, 6_2, 6_3 and 5 more: ")
+    assert str(state / "uploads") in said
+
+
+def test_what_cannot_be_read_or_written_is_named(
+    state: Path, tmp_path: Path, uploaded: UploadManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, target = tmp_path / "backup.tar", tmp_path / "there"
+    part = next((state / "uploads").glob("*/parts/*/*"))
+    read = Path.open
+
+    def failing(file: Path, *arguments: Any, **options: Any) -> Any:
+        if file == part:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(file, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", failing)
+        with pytest.raises(InputError) as refused:
+            write_backup(state, "", archive, state / "uploads")
+    assert str(refused.value) == f"{part}: cannot be read: Input/output error"
+
+    write_backup(state, "", archive, state / "uploads")
+    opened = os.open
+
+    def full(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith(part.name):
+            return opened("/dev/full", os.O_WRONLY)  # whose every write finds no space left
+        return opened(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(InputError) as refused:
+            restore_backup(archive, target, "")
+    name = part.relative_to(state)
+    assert str(refused.value) == f"{target / name}: cannot be written: No space left on device"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["backup.tar", "state"]
+
+
+def test_a_backup_of_many_files_remembers_none_of_them(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = [str(number).encode() for number in range(50)]
+    shelf = state / "uploads" / ("a" * 32) / "parts"
+    for content in contents:
+        digest = hashlib.sha256(content).hexdigest()
+        (shelf / digest[:2]).mkdir(parents=True, exist_ok=True)
+        (shelf / digest[:2] / digest).write_bytes(content)
+    remembered: list[int] = []
+    for name in ("addfile", "next"):
+        whole = getattr(tarfile.TarFile, name)
+
+        def counted(tar: tarfile.TarFile, *arguments: Any, whole: Any = whole) -> Any:
+            done = whole(tar, *arguments)
+            remembered.append(len(vars(tar)["members"]))
+            return done
+
+        monkeypatch.setattr(tarfile.TarFile, name, counted)
+    archive = tmp_path / "backup.tar"
+    assert write_backup(state, "", archive, state / "uploads").upload_files == 50
+    assert restore_backup(archive, tmp_path / "again", "").upload_files == 50
+    assert len(remembered) > 150
+    assert max(remembered) < 5

@@ -47,8 +47,8 @@ def times_of_policies(
     """A row for each policy, each measured in processes of its own, one after the other.
 
     limit_s: processor time of one decision, after which it is ended. Where one takes longer, fewer jobs on
-    as many fewer GPUs are tried, from the fewest on. All decisions of a policy together take at most about
-    three times the limit. `tell` hears each row as soon as it is there.
+    as many fewer GPUs are tried, from the fewest on. All decisions at one number of jobs take less than twice
+    the limit together: none begins after the limit. `tell` hears each row as soon as it is there.
     """
     rows = []
     for name in names:
