@@ -4,16 +4,19 @@ import asyncio
 import json
 import os
 import time
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
+from fastapi.routing import APIWebSocketRoute
 from tests.service.http.rig import SMALL, Rig, a_rig, play, token_of
 
 from stretto.client.upload_manifest import manifest_in
 from stretto.model import InputError
 from stretto.service.config import Config
-from stretto.service.http import schemas
+from stretto.service.http import routes, schemas
 from stretto.service.http.auth import Caller, Role, digest_of
 from stretto.service.http.rate_limits import Limits
 from stretto.service.state.events import Audited, TokenUsed
@@ -150,6 +153,10 @@ PARAMETERS = {
     "/lenders/l": "/lenders/{name}",
 }
 OPEN_TO_ALL = ("/healthz", "/readyz", "/version")
+# They are in no OpenAPI document; `test_exec_sessions.py` asks them as everybody.
+WEBSOCKETS = {
+    ("WEBSOCKET", f"/api/v1/jobs/{{job}}/{what}"): "owner" for what in ("exec", "attach", "forward")
+}
 
 
 def as_in_the_document(path: str) -> str:
@@ -176,6 +183,17 @@ def operations_of(document: dict[str, Any]) -> dict[tuple[str, str], str]:
     }
 
 
+def websockets() -> dict[tuple[str, str], str]:
+    """What each WebSocket is for, as `operations_of` says it of requests."""
+    modules = [import_module(f"{routes.__name__}.{each.name}") for each in iter_modules(routes.__path__)]
+    return {
+        ("WEBSOCKET", route.path): (route.endpoint.__doc__ or "").partition("\n")[0]
+        for module in modules
+        for route in (module.router.routes if hasattr(module, "router") else ())
+        if isinstance(route, APIWebSocketRoute)
+    }
+
+
 def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
@@ -183,6 +201,7 @@ def test_the_table_of_routes_is_complete(tmp_path: Path) -> None:
             assert there - {("GET", path) for path in OPEN_TO_ALL} == {*least_roles()} - {
                 ("GET", "/api/v1/openapi.json")
             }
+            assert {*websockets()} == {*WEBSOCKETS}
 
     play(story)
 
@@ -199,8 +218,8 @@ def test_the_page_shows_which_role_may_ask_what(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with a_rig(tmp_path) as rig:
-            operations = operations_of(rig.app.openapi())
-        least = {**dict.fromkeys((("GET", path) for path in OPEN_TO_ALL), ""), **least_roles()}
+            operations = operations_of(rig.app.openapi()) | websockets()
+        least = {**dict.fromkeys((("GET", path) for path in OPEN_TO_ALL), ""), **least_roles(), **WEBSOCKETS}
         rows = [
             f"| `{method} {path}` | {' | '.join(marks[least[method, path]])} | {summary} |".replace("  ", " ")
             for (method, path), summary in sorted(operations.items(), key=lambda row: (row[0][1], row[0][0]))
