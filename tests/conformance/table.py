@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-COLUMN = 9
+COLUMN = 12  # wider than the longest name of a cluster; chosen
 GAP = "."  # where a test was not run
 
 
