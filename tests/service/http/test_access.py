@@ -4,19 +4,17 @@ import asyncio
 import json
 import os
 import time
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
-from fastapi.routing import APIWebSocketRoute
 from tests.service.http.rig import SMALL, Rig, a_rig, play, token_of
+from tests.service.http.websockets import WEBSOCKETS, websockets
 
 from stretto.client.upload_manifest import manifest_in
 from stretto.model import InputError
 from stretto.service.config import Config
-from stretto.service.http import routes, schemas
+from stretto.service.http import schemas
 from stretto.service.http.auth import Caller, Role, digest_of
 from stretto.service.http.rate_limits import Limits
 from stretto.service.state.events import Audited, TokenUsed
@@ -153,10 +151,6 @@ PARAMETERS = {
     "/lenders/l": "/lenders/{name}",
 }
 OPEN_TO_ALL = ("/healthz", "/readyz", "/version")
-# They are in no OpenAPI document; `test_exec_sessions.py` asks them as everybody.
-WEBSOCKETS = {
-    ("WEBSOCKET", f"/api/v1/jobs/{{job}}/{what}"): "owner" for what in ("exec", "attach", "forward")
-}
 
 
 def as_in_the_document(path: str) -> str:
@@ -180,17 +174,6 @@ def operations_of(document: dict[str, Any]) -> dict[tuple[str, str], str]:
         for path, operations in document["paths"].items()
         for method, operation in operations.items()
         if not path.startswith("/api/v1/worker/")
-    }
-
-
-def websockets() -> dict[tuple[str, str], str]:
-    """What each WebSocket is for, as `operations_of` says it of requests."""
-    modules = [import_module(f"{routes.__name__}.{each.name}") for each in iter_modules(routes.__path__)]
-    return {
-        ("WEBSOCKET", route.path): (route.endpoint.__doc__ or "").partition("\n")[0]
-        for module in modules
-        for route in (module.router.routes if hasattr(module, "router") else ())
-        if isinstance(route, APIWebSocketRoute)
     }
 
 
