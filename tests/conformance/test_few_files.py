@@ -12,7 +12,7 @@ from tests.service.end_to_end.idlers import Idlers
 
 from stretto.client import ServiceError
 
-pytestmark = [pytest.mark.processes, pytest.mark.large]
+pytestmark = [pytest.mark.processes, pytest.mark.alone]  # it takes all that others would have
 
 LEFT = 64  # files, once a service has started
 IDLERS = 300
