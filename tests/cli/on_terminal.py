@@ -39,6 +39,14 @@ class OnTerminal:
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+    def until_it_says(self, wanted: bytes) -> None:
+        """Type lines until the answer to one, which begins with `now`, is this."""
+        while wanted not in self.shown:
+            self.shown = b""
+            self.type(b"\r")
+            self.until(b"now ")
+            self.until(b"\n")
+
     def status(self) -> int:
         """How it ended."""
         with suppress(OSError):

@@ -11,7 +11,7 @@ from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from stretto.experiments.steady.policies import PolicyTimes
+    from stretto.experiments.steady.policy_times import PolicyTimes
 
 STEADY_SPACES = ("policy", "estimate", "place")  # whose settings there are in a steady state
 
@@ -122,7 +122,7 @@ def _decide_by_policy(
     state: Mapping[str, Any], policies: str, policy: str, limit_s: float, words: list[str], as_json: bool
 ) -> None:
     """One policy after the other; a row goes to stderr as soon as it is there."""
-    from stretto.experiments.steady.policies import times_of_policies
+    from stretto.experiments.steady.policy_times import times_of_policies
     from stretto.experiments.steady.world import Steady
     from stretto.model import InputError
     from stretto.policies.registry import policy_class, policy_names

@@ -71,11 +71,7 @@ def test_a_terminal_has_our_size_follows_it_and_takes_interrupts(
     shell = on_terminal("exec", job, "--", "sh", "-c", lines)
     shell.until(b"first ")
     shell.resize(31, 97)
-    while b"now 31 97" not in shell.shown:
-        shell.shown = b""
-        shell.type(b"\r")
-        shell.until(b"now ")
-        shell.until(b"\n")
+    shell.until_it_says(b"now 31 97")
     shell.type(b"\x03")
     assert shell.status() == 9
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stretto.experiments.steady.policies import PolicyTimes, times_of_policies
+from stretto.experiments.steady.policy_times import PolicyTimes, times_of_policies
 from stretto.experiments.steady.world import Steady
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]

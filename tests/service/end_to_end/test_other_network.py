@@ -137,11 +137,7 @@ def test_a_training_that_was_uploaded_a_shell_and_a_web_server(elsewhere: Elsewh
     try:
         shell.until(b"first")
         shell.resize(31, 97)
-        while b"now 31 97" not in shell.shown:
-            shell.shown = b""
-            shell.type(b"\r")
-            shell.until(b"now ")
-            shell.until(b"\n")
+        shell.until_it_says(b"now 31 97")
         shell.type(b"\x03")
         assert shell.status() == 9
     finally:

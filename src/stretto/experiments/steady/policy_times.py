@@ -73,13 +73,18 @@ def _most_jobs(steady: Steady, name: str, limit_s: float) -> int | None:
     return most
 
 
+class _TakesTooLong(Exception):
+    """A decision has not ended within the limit."""
+
+
 def _alone(steady: Steady, name: str, limit_s: float) -> PolicyTimes:
     """One policy about one steady state, in a process that can be ended and whose memory is its own."""
     words = json.dumps({"steady": asdict(steady), "policy": name, "enough_s": limit_s})
-    command = [sys.executable, "-m", "stretto.experiments.steady.policies", words]
+    command = [sys.executable, "-m", "stretto.experiments.steady.policy_times", words]
     with tempfile.TemporaryFile("w+") as stderr, _begun(command, stderr) as child:
-        figures = _figures(child, limit_s)
-        if figures is None and child.poll() is None:
+        try:
+            figures = _figures(child, limit_s)
+        except _TakesTooLong:
             return PolicyTimes(name, exceeds=True)
         child.wait()
         if figures is None:
@@ -109,7 +114,7 @@ def _begun(command: Sequence[str], stderr: IO[str]) -> Iterator[subprocess.Popen
 
 
 def _figures(child: subprocess.Popen[str], limit_s: float) -> dict[str, Any] | None:
-    """What it found out; None if it broke off, or goes on with a decision that takes too long."""
+    """What it found out; None if it broke off. Raises _TakesTooLong while a decision goes on for too long."""
     lines: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(child, lines), daemon=True).start()
     began_s: float | None = None  # of its processor time, at which the present decision began
@@ -118,7 +123,7 @@ def _figures(child: subprocess.Popen[str], limit_s: float) -> dict[str, Any] | N
             line = lines.get(timeout=LOOK_S)
         except queue.Empty:
             if began_s is not None and _processor_s(child.pid) - began_s > limit_s:
-                return None
+                raise _TakesTooLong from None
             continue
         if line == BEGINS:
             began_s = _processor_s(child.pid)
