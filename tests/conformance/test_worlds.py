@@ -76,17 +76,17 @@ def test_the_table_has_a_cell_for_every_test_and_cluster_and_says_what_was_skipp
     outcomes.add("test_stops", "test_a_signal_ends_it", "local", "passed")
     outcomes.add("test_stops", "test_a_signal_ends_it", "local", "failed")
     assert list(table(outcomes, ["local", "emulated"])) == [
-        "                    local emulated",
+        "                       local    emulated",
         "",
         "test_lives",
-        "a worker ends      passed  skipped",
+        "a worker ends         passed     skipped",
         "",
         "test_stops",
-        "a signal ends it   failed        .",
+        "a signal ends it      failed           .",
         "",
-        "          passed        1        0",
-        "          failed        1        0",
-        "         skipped        0        1",
+        "          passed           1           0",
+        "          failed           1           0",
+        "         skipped           0           1",
         "",
         "emulated: it is no process",
         "  skipped: a worker ends",
