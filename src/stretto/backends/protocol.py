@@ -124,6 +124,7 @@ class WorkerState:
     lasted_s: float | None = None  # from start to end, by a clock that is never set
     job: str = ""
     why: str = ""  # what a status cannot tell, such as a command that was not found
+    is_nodes_fault: bool = False  # its node has lost it, and says so: its command is not to blame
 
     @property
     def holds_gpus(self) -> bool:

@@ -48,7 +48,7 @@ mkdir -p /var/lib/kubelet/device-plugins /var/log/pods /run/containerd
 containerd --config "$FOLDER/containerd.toml" >>"$FOLDER/containerd.log" 2>&1 &
 until ctr -a /run/containerd.sock version >/dev/null 2>&1; do sleep 0.1; done
 ctr -a /run/containerd.sock -n k8s.io images import --snapshotter native "$FOLDER/../machine.tar"
-$PLUGIN >>"$FOLDER/plugin.log" 2>&1 &
+(while [ -e "$FOLDER/NO_PLUGIN" ]; do sleep 0.1; done; exec $PLUGIN) >>"$FOLDER/plugin.log" 2>&1 &
 set +e
 while :; do
   kubelet "$@" >>"$FOLDER/kubelet.log" 2>&1
@@ -270,6 +270,14 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     def bring_kubelet_back(self, name: str) -> None:
         """Another kubelet, on what the disk has."""
         (self.folder / name / "AWAY").unlink(missing_ok=True)
+
+    def keep_plugin_away(self, name: str) -> None:
+        """The node begins without its device plug-in when it is started the next time."""
+        (self.folder / name / "NO_PLUGIN").touch()
+
+    def begin_plugin(self, name: str) -> None:
+        """The device plug-in that was kept away begins."""
+        (self.folder / name / "NO_PLUGIN").unlink(missing_ok=True)
 
     def kubelet(self, name: str) -> int:
         """The process id of the kubelet of a node. Raises ProcessLookupError where there is none."""

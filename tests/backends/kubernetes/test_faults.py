@@ -47,6 +47,11 @@ def end(server: MemoryServer, code: int = 0, worker: WorkerStart = WORKER) -> No
     ])  # fmt: skip
 
 
+def pod_now(server: MemoryServer) -> dict[str, Any]:
+    (pod,) = server.objects["pods"].values()
+    return pod
+
+
 async def state_of(backend: KubernetesBackend, worker: WorkerStart = WORKER) -> WorkerState | None:
     return next((state for state in await backend.workers() if state.id == worker.id), None)
 
@@ -203,7 +208,7 @@ async def test_a_worker_that_starts_while_the_secret_is_being_deleted_has_anothe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with api_in_memory(tmp_path) as (server, api):
-        secrets = job_secrets.JobSecrets(api, "s1")
+        secrets = job_secrets.JobSecrets(api, "s1", tmp_path / "notes")
         is_asked, is_answered, delete = asyncio.Event(), asyncio.Event(), api.delete
 
         async def slowly(path: str, grace_s: int | None = None, uid: str = "") -> bool:
@@ -288,6 +293,30 @@ async def test_an_ended_pod_that_somebody_deletes_stays_until_its_end_was_writte
         assert server.objects["pods"]
         await backend.forget(WORKER.id)
         assert not server.objects["pods"]
+
+
+async def test_a_worker_that_ran_under_an_earlier_service_is_told_as_lost_where_its_kubelet_rejects_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until(lambda: manifests.BEGAN in pod_now(server)["metadata"]["annotations"])
+        for task in backend.tasks:
+            task.cancel()
+        rejected: dict[str, Any] = {
+            "reason": "OutOfnvidia.com/gpu",
+            "message": "Pod Node didn't have enough resource",
+        }
+        bind(server, phase="Failed", containerStatuses=None, **rejected)
+        later = await open_kubernetes(backend.options, "s1", tmp_path / "of another service")
+        try:
+            ended = await until_phase(later, "ended")
+        finally:
+            await later.close()
+        assert (ended.status, ended.is_nodes_fault) == (137, True)
+        assert ended.why == "Kubernetes says OutOfnvidia.com/gpu: Pod Node didn't have enough resource"
 
 
 async def test_a_stop_is_a_deletion_with_grace_of_that_very_pod(tmp_path: Path) -> None:

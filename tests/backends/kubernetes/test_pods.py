@@ -149,6 +149,48 @@ def test_a_container_that_its_kubelet_has_lost_has_run_and_is_over() -> None:
     assert state.why == "Kubernetes says ContainerStatusUnknown"
 
 
+# As a kubelet of 1.20 left a pod that it had run: its machine came back before the device plug-in did.
+REJECTED: dict[str, Any] = {
+    "phase": "Failed",
+    "reason": "OutOfnvidia.com/gpu",
+    "message": "Pod Node didn't have enough resource: nvidia.com/gpu, requested: 2, used: 0, capacity: 0",
+    "startTime": STARTED,
+}
+
+
+def test_a_worker_that_began_and_that_its_kubelet_rejects_later_is_lost_by_its_node() -> None:
+    mark: dict[str, Any] = {"annotations": pods.mark_due(a_pod(state=RUNNING))}
+    state = state_of(a_pod(**REJECTED, **mark))
+    assert (state.phase, state.status, state.signal, state.stopped) == ("ended", 137, 9, False)
+    assert state.why == f"Kubernetes says OutOfnvidia.com/gpu: {REJECTED['message']}"
+    assert state.started_s == pods.seconds(STARTED)
+    assert state.is_nodes_fault
+    never_began = state_of(a_pod(**REJECTED))
+    assert (never_began.status, never_began.is_nodes_fault) == (143, False)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_nodes_fault"), [("UnexpectedAdmissionError", True), ("Evicted", False), ("", False)]
+)
+def test_what_a_kubelet_says_of_a_container_that_it_forgot_tells_whose_fault_it_was(
+    reason: str, is_nodes_fault: bool
+) -> None:
+    pod = a_pod(phase="Failed", reason=reason, annotations=pods.mark_due(a_pod(state=RUNNING)))
+    state = state_of(pod)
+    assert (state.status, state.is_nodes_fault) == (137, is_nodes_fault)
+    assert state.why == (f"Kubernetes says {reason}" if reason else "its kubelet tells no more of it")
+
+
+def test_the_mark_that_it_began_is_made_once_and_is_no_news() -> None:
+    before = a_pod(state=RUNNING)
+    after = a_pod(state=RUNNING, annotations=pods.mark_due(before))
+    assert pods.mark_due(after) == {} == pods.mark_due(a_pod(phase="Pending"))
+    assert not pods.says_new(before, after)
+    assert pods.says_new(before, a_pod(state=RUNNING, orders=STOP))
+    assert pods.says_new(before, a_pod(state=RUNNING, deleted=30))
+    assert pods.says_new(before, a_pod(state=ended_with(0)))
+
+
 def test_who_took_it_away_is_said() -> None:
     target = [
         {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drain"}

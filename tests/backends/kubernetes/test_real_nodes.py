@@ -12,6 +12,7 @@ from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, missing, proc
 from tests.conformance.worlds.kubernetes import rights
 
 from stretto.backends.kubernetes.backend import open_kubernetes
+from stretto.backends.kubernetes.manifests import BEGAN
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import Backend, NotNow, WorkerStart, WorkerState
 
@@ -90,6 +91,15 @@ async def log_of(backend: Backend, name: str, text: str) -> None:
         await asyncio.sleep(0.1)
 
 
+async def until_noted(nodes: RealNodes) -> None:
+    """Wait until the only pod has the mark that it began."""
+    while True:
+        (pod,) = nodes.plane.ask("GET", "api/v1/pods").json()["items"]
+        if BEGAN in pod["metadata"]["annotations"]:
+            return
+        await asyncio.sleep(0.1)
+
+
 async def test_both_nodes_are_there_with_the_gpus_of_their_types(nodes: RealNodes, tmp_path: Path) -> None:
     backend = await connect(nodes, tmp_path)
     try:
@@ -160,6 +170,29 @@ async def test_a_kubelet_that_dies_leaves_its_workers_running_and_finds_them_aga
         await started(backend, worker("32.1.0", "r0", "exit 4", (0, 1)))
         assert (await until(backend, "32.1.0", "ended")).status == 4, "its GPUs are there again"
         await backend.forget("32.1.0")
+    finally:
+        await backend.close()
+
+
+async def test_a_worker_whose_machine_comes_back_before_its_device_plugin_is_lost_and_says_why(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    backend = await connect(nodes, tmp_path)
+    try:
+        await backend.start(worker("40.1.0", "r0", "echo ready; sleep 1000", (0, 1)))
+        await log_of(backend, "40.1.0", "ready")
+        await until_noted(nodes)
+        nodes.keep_plugin_away("r0")
+        nodes.kill("r0")
+        nodes.run_again("r0", PRODUCTS["r0"])
+        state = await until(backend, "40.1.0", "ended")
+        assert (state.status, state.stopped, state.is_nodes_fault) == (137, False, True), state
+        assert state.why.startswith("Kubernetes says OutOfnvidia.com/gpu"), state
+        await backend.forget("40.1.0")
+        nodes.begin_plugin("r0")
+        await started(backend, worker("41.1.0", "r0", "exit 5", (0, 1)))
+        assert (await until(backend, "41.1.0", "ended")).status == 5, "its GPUs are there again"
+        await backend.forget("41.1.0")
     finally:
         await backend.close()
 

@@ -3,6 +3,8 @@
 import pytest
 from tests.service.scene import Scene
 
+from stretto.backends.protocol import WorkerState
+from stretto.service.reconcile.diff import about_workers
 from stretto.service.reconcile.reconciler import FIRST_PAUSE_S, MAX_CRASH_LOOPS
 from stretto.service.state import events as happened
 from stretto.service.state.events import Event
@@ -117,6 +119,22 @@ def test_a_node_that_dies_never_counts_not_even_by_what_its_peers_do(status: int
         scene.reconcile()
     assert (scene.standing("1"), job.failures, job.crash_loops) == ("PENDING", 0, 0)
     assert "node n0" in job.why
+
+
+def test_a_worker_that_its_node_has_lost_by_its_own_words_never_counts() -> None:
+    scene = Scene()
+    job = scene.submit("1")
+    why = "Kubernetes says OutOfnvidia.com/gpu"
+    for attempt in range(1, 3 * MAX_CRASH_LOOPS):
+        scene.now_s = max(scene.now_s, job.not_before_s)
+        scene.give(_1={"n0": 1})
+        scene.reconcile()
+        scene.running.pop(name := f"1.{attempt}.0")
+        lost = WorkerState(name, "n0", (0,), "ended", KILLED, 9, job="1", why=why, is_nodes_fault=True)
+        scene.tell(*about_workers(scene.state, [lost])[0])
+        scene.reconcile()
+    assert (scene.standing("1"), job.failures, job.crash_loops) == ("PENDING", 0, 0)
+    assert job.why == f"node n0 was lost: {why}"
 
 
 def test_what_cannot_even_be_started_has_failed_and_says_why() -> None:

@@ -101,7 +101,7 @@ class KubernetesBackend:
         self.waits_since_s: dict[str, float] = {}  # monotonic; of pods that have not begun, by uid
         self.starting: dict[str, asyncio.Lock] = {}
         self.prepared: set[str] = set()  # namespaces with our supervisor
-        self.secrets = JobSecrets(api, service)
+        self.secrets = JobSecrets(api, service, folder / "secrets")
         self.forgetting: set[str] = set()  # workers whose pods are just being let go
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -172,7 +172,7 @@ class KubernetesBackend:
             return
         worker_id = pods.worker_id(pod)
         if after is not None:
-            self.slots.adopt(self._meant_for(after), pods.machine_of(after))
+            self.slots.adopt(pods.meant_for(after), pods.machine_of(after))
             self.ours[worker_id] = after
             self.vanished.pop(worker_id, None)
             if not is_placed:
@@ -188,7 +188,8 @@ class KubernetesBackend:
         self.waits_since_s.setdefault(pod.metadata.uid, time.monotonic())
         if after is None:
             self.waits_since_s.pop(pod.metadata.uid, None)
-        self.poll.notify()
+        if before is None or after is None or pods.says_new(before, after):
+            self.poll.notify()
 
     def _node(self, machine: str) -> Node | None:
         return self.node_informer.items.get(("", machine)) or self.gone.get(machine)
@@ -230,17 +231,12 @@ class KubernetesBackend:
     def _state(self, pod: Pod) -> WorkerState:
         machine = pod.spec.nodeName
         node = self._node(machine) if machine else None
-        is_up, is_dead = True, False
-        if machine:
-            shown = self._machine_state(machine, node) if node is not None else None
-            is_up, is_dead = shown is not None and shown.up, shown is not None and shown.dead
+        shown = self._machine_state(machine, node) if node is not None else None
+        is_up, is_dead = (shown.up, shown.dead) if shown is not None else (not machine, False)
         is_meant = machine in ("", pods.machine_of(pod))
-        name = self._meant_for(pod) if is_meant else self.slots.name_of(machine)
+        name = pods.meant_for(pod) if is_meant else self.slots.name_of(machine)
         state_of = gated_pods.state_of if self.lifter.is_placed(pod) else pods.state_of
         return state_of(pod, name, is_up, is_dead)
-
-    def _meant_for(self, pod: Pod) -> str:
-        return pod.metadata.annotations.get(manifests.NODE, "")
 
     async def workers(self) -> Sequence[WorkerState]:
         """Every worker that is not forgotten, by id."""
@@ -376,17 +372,16 @@ class KubernetesBackend:
 
     async def _prepare(self, namespace: str) -> None:
         """The ConfigMap with the supervisor, and the Service that names pods; raises Refusal."""
-        if namespace not in self.prepared:
-            code = manifests.code_map(namespace)
-            await self._create_once(f"api/v1/namespaces/{namespace}/configmaps", code)
-            if not self.options.host_network:
-                network = manifests.network(namespace, self.service)
-                await self._create_once(f"api/v1/namespaces/{namespace}/services", network)
-            self.prepared.add(namespace)
-
-    async def _create_once(self, path: str, manifest: dict[str, Any]) -> None:
-        with suppress_refusal(409):
-            await self.api.call("POST", path, manifest, params={"fieldManager": "stretto"})
+        if namespace in self.prepared:
+            return
+        needed = {"configmaps": manifests.code_map(namespace)}
+        if not self.options.host_network:
+            needed["services"] = manifests.network(namespace, self.service)
+        for plural, manifest in needed.items():
+            with suppress_refusal(409):
+                path, manager = f"api/v1/namespaces/{namespace}/{plural}", {"fieldManager": "stretto"}
+                await self.api.call("POST", path, manifest, params=manager)
+        self.prepared.add(namespace)
 
     # ── commands to what runs ─────────────────────────────────────────────────────────────────────
 
@@ -553,6 +548,10 @@ class KubernetesBackend:
                     log.info("the secret of job %s is not taken away yet: %s", job, failure)
 
     async def _tend_to(self, pod: Pod) -> None:
+        """Take a pod back that does not begin. Note of one that it has: its kubelet may forget it."""
+        if (mark := pods.mark_due(pod)) and not self.lifter.is_placed(pod):
+            await self.lease.admit()
+            await self._annotate(pod, mark)
         state = self._state(pod)
         waited_s = time.monotonic() - self.waits_since_s.get(pod.metadata.uid, time.monotonic())
         trouble = pods.trouble_of(pod)

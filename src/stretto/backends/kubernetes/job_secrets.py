@@ -1,16 +1,25 @@
-"""The Secret of each job: the token of its workers, and the secrets that it names, as long as it has pods."""
+"""The Secret of each job: the token of its workers, and the secrets that it names, as long as it has pods.
+
+A service may be killed between the creation of a Secret and that of a pod. So a note on disk comes before the
+Secret, and says that there may be one. It goes after it.
+"""
 
 import asyncio
+import json
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.api import Api, Refusal, suppress_refusal
-from stretto.backends.protocol import WorkerStart
+from stretto.backends.protocol import NotNow, WorkerStart
+
+log = logging.getLogger(__name__)
 
 UNUSED_S = 60.0  # without a pod, before a Secret goes whose pods are refused again and again; chosen
 
@@ -18,11 +27,14 @@ Key = tuple[str, str]  # namespace, job
 
 
 class JobSecrets:
-    """The Secrets of one service. Its account may not list them: which there are follows from its pods."""
+    """The Secrets of one service. Its account may not list them: notes say which there may be."""
 
-    def __init__(self, api: Api, service: str) -> None:
-        self.api, self.service = api, service
-        self.needed_s: dict[Key, float] = {}  # of those that this service has made: when they last were
+    def __init__(self, api: Api, service: str, folder: Path) -> None:
+        """folder: of notes, also those of an earlier service."""
+        self.api, self.service, self.folder = api, service, folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # When those that there may be were last needed. Those of an earlier service have their time, too.
+        self.needed_s: dict[Key, float] = dict.fromkeys(self._noted(), time.monotonic())
         self.digests: dict[Key, str] = {}  # of what these have in them
         self.starting: Counter[Key] = Counter()  # pods that are just being created
         self.locks: dict[Key, asyncio.Lock] = {}
@@ -44,6 +56,7 @@ class JobSecrets:
                 secret = manifests.token_secret(namespace, self.service, worker)
                 digest = manifests.digest_of(secret)
                 if self.digests.get(key) != digest:
+                    self._note(key, worker.id)
                     await self._put(namespace, secret, bool(worker.secrets))
                     self.digests[key] = digest
                 self.needed_s[key] = time.monotonic()
@@ -64,11 +77,35 @@ class JobSecrets:
                 await self.api.delete(f"api/v1/namespaces/{namespace}/secrets/{name}")
             self.needed_s.pop(key, None)
             self.digests.pop(key, None)
+            self._path(key).unlink(missing_ok=True)
 
     def unused(self, with_pods: Set[Key]) -> Sequence[Key]:
         """Those of jobs that have had no pod for a while. with_pods: of the jobs that have some."""
         old = [key for key, at_s in self.needed_s.items() if time.monotonic() > at_s + UNUSED_S]
         return [key for key in old if key not in with_pods]
+
+    def _noted(self) -> list[Key]:
+        """What the notes on disk name."""
+        keys = []
+        for path in self.folder.glob("*.json"):
+            try:
+                namespace, job = json.loads(path.read_bytes())
+                keys.append((str(namespace), str(job)))
+            except (OSError, ValueError, TypeError) as failure:  # it was just being written: no Secret yet
+                log.warning("%s: %s", path, failure)
+                path.unlink(missing_ok=True)
+        return keys
+
+    def _note(self, key: Key, worker_id: str) -> None:
+        """Note on disk that there may be a Secret; raises NotNow where the disk takes none."""
+        try:
+            self._path(key).write_text(json.dumps(key), encoding="utf-8")
+        except OSError as failure:
+            raise NotNow(f"worker {worker_id}: the Secret of its job cannot be noted: {failure}") from None
+
+    def _path(self, key: Key) -> Path:
+        namespace, job = key
+        return self.folder / f"{manifests.secret_name(self.service, job)}.{namespace}.json"
 
     async def _put(self, namespace: str, secret: dict[str, Any], may_differ: bool) -> None:
         """Create a Secret. may_differ: one that is there may have other values, and is replaced."""

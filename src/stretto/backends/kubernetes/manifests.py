@@ -25,6 +25,7 @@ MACHINE = f"{DOMAIN}/machine"  # annotation: the name of that node in the cluste
 PLACEHOLDER = f"{DOMAIN}/placeholder"  # label of pods that ask for nodes, and are no workers
 ORDERS = f"{DOMAIN}/orders"  # annotation: what the supervisor is to do, a JSON object a line
 WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one that never began
+BEGAN = f"{DOMAIN}/began"  # annotation: when its container began, which a kubelet that rejects it forgets
 FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
 ON_LOAN = f"{DOMAIN}/on-loan"  # taint of a lender's node while training has it
 LENDER = f"{DOMAIN}/lender"  # annotation of a node that is with its lender

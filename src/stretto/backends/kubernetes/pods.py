@@ -23,6 +23,9 @@ HOPELESS = frozenset(  # reasons why a container does not begin that no wait men
 )  # fmt: skip
 # What a runtime and kubelets say of a container whose end nobody saw, as when its machine lost its power.
 UNTOLD = ("Unknown", "ContainerStatusUnknown")
+# What a kubelet says of a pod that it does not admit, also of one that it had before it began anew: OutOf… a
+# resource, and these.
+REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown")
 LOST_STATUS, WITHDRAWN_STATUS, CANNOT_START_STATUS = 137, 143, 125  # as of a shell, and of a container tool
 MOST_WORDS = 500  # of a message
 
@@ -43,6 +46,11 @@ def worker_id(pod: Pod) -> str:
 def job_of(pod: Pod) -> str:
     """Of the job whose worker it is."""
     return pod.metadata.labels.get(manifests.JOB) or worker_id(pod).partition(".")[0]
+
+
+def meant_for(pod: Pod) -> str:
+    """The node that it is meant for, as the service calls it."""
+    return pod.metadata.annotations.get(manifests.NODE, "")
 
 
 def machine_of(pod: Pod) -> str:
@@ -89,6 +97,8 @@ def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> Wor
     if ended is not None and _all_terminated(pod):
         return WorkerState(**{**facts, **ending_of(pod, ended)}, phase="ended")
     if has_let_go(pod):
+        if manifests.BEGAN in annotations:
+            return WorkerState(**facts, **lost_ending(pod), phase="ended")
         return WorkerState(**{**facts, **unbegun_ending(pod, facts["stopped"])}, phase="ended")
     if node_dead:
         return WorkerState(**facts, phase="ended", status=LOST_STATUS, signal=9, why="its node died")
@@ -132,7 +142,7 @@ def has_let_go(pod: Pod) -> bool:
     """Whether nothing of it runs nor will, although its container has no ending.
 
     Either it was deleted before it was bound, or its kubelet has let go of it before its container began, or
-    has never taken it.
+    has never taken it. Or its kubelet has begun anew, and rejects what it had before.
     """
     begun = any(each.state.running or end_of(each) for each in pod.status.containerStatuses)
     if begun:
@@ -195,6 +205,40 @@ def unbegun_ending(pod: Pod, was_asked: bool) -> dict[str, Any]:
     words = f"{reason}: {pod.status.message}".strip(": ")
     why = f"it was withdrawn before it began{f'. Kubernetes says {words}' if words else ''}"
     return {"status": WITHDRAWN_STATUS, "signal": 15, "stopped": True, "why": why[:MOST_WORDS]}
+
+
+def mark_due(pod: Pod) -> dict[str, str]:
+    """What is to be noted in a pod whose container runs: when it began; nothing where that is noted."""
+    main = container_of(pod)
+    if main is None or not main.state.running or manifests.BEGAN in pod.metadata.annotations:
+        return {}
+    return {manifests.BEGAN: main.state.running.startedAt}
+
+
+def lost_ending(pod: Pod) -> dict[str, Any]:
+    """How a worker ended that began, and whose kubelet says nothing of its container any more."""
+    reason = pod.status.reason
+    words = f"{reason}: {pod.status.message}".strip(": ")
+    return {
+        "status": LOST_STATUS,
+        "signal": signal.SIGKILL,
+        "started_s": seconds(pod.metadata.annotations[manifests.BEGAN]),
+        "why": f"Kubernetes says {words}"[:MOST_WORDS] if words else "its kubelet tells no more of it",
+        "is_nodes_fault": reason in REJECTIONS or reason.startswith("OutOf"),
+    }
+
+
+def says_new(before: Pod, after: Pod) -> bool:
+    """Whether a pod says more than before; our own mark that it began is no news."""
+
+    def told(pod: Pod) -> tuple[object, ...]:
+        annotations = {
+            name: text for name, text in pod.metadata.annotations.items() if name != manifests.BEGAN
+        }
+        deletion = (pod.metadata.deletionTimestamp, pod.metadata.deletionGracePeriodSeconds)
+        return pod.metadata.uid, pod.metadata.labels, annotations, *deletion, pod.spec, pod.status
+
+    return told(before) != told(after)
 
 
 def trouble_of(pod: Pod) -> Trouble | None:

@@ -135,6 +135,7 @@ def about_workers(
         elif listed.phase == "ended":
             status = VANISHED if listed.status is None else listed.status
             ending = {"id": worker.id, "status": status, **({"why": listed.why} if listed.why else {})}
+            ending |= {"orphaned": listed.node} if listed.is_nodes_fault else {}
             if listed.stopped and not worker.stopped and status not in (TERMINATED, KILLED):
                 stopped.setdefault(worker.job, {})[worker.id] = None
             ended.setdefault(worker.job, []).append(ending)

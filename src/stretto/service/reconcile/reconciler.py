@@ -428,7 +428,8 @@ def ending_of(record: JobRecord) -> AttemptEnd | None:
 def _judged(record: JobRecord, end: AttemptEnd) -> AttemptEnd:
     """Whose fault it was: a node's, which excuses all, or the job's own where it is killed over and over."""
     if node := orphaned_by(record):
-        return AttemptEnd("lost", end.status, f"node {node} was lost")
+        words = next((f": {each.why}" for each in record.workers.values() if each.orphaned and each.why), "")
+        return AttemptEnd("lost", end.status, f"node {node} was lost{words}")
     times = record.crash_loops + 1
     if (
         end.outcome == "lost"

@@ -229,7 +229,8 @@ class WorkersEnded(Event):
 
     subject: ClassVar[str] = "job"
     job: str
-    workers: tuple[Mapping[str, Any], ...]  # id, status, and why where there is more to say
+    # id, status, why where there is more to say, and orphaned: the node that has lost it, where it says so
+    workers: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             _ended(record, event.worker, event.status, event.why)
         case happened.WorkersEnded():
             for ending in event.workers:
-                _ended(record, ending["id"], ending["status"], ending.get("why", ""))
+                why, orphaned = ending.get("why", ""), ending.get("orphaned", "")
+                _ended(record, ending["id"], ending["status"], why, orphaned)
         case happened.AttemptClosed():
             _closed(record, event, now_s)
         case happened.Generation():
@@ -223,13 +224,14 @@ def _stopped(record: JobRecord, name: str, now_s: float) -> None:
         worker.stopped, worker.asked_s = True, now_s
 
 
-def _ended(record: JobRecord, name: str, status: int, why: str) -> None:
+def _ended(record: JobRecord, name: str, status: int, why: str, orphaned: str = "") -> None:
     worker = record.workers.get(name)
     if worker is None or (phase := NEXT_PHASE[worker.life].get("ended")) is None:
         return
     # A newcomer that ends before it has taken part, while others train, has spoiled a resize.
     record.failed_joiners += not worker.has_trained and record.members.have_begun and not worker.stopped
     worker.life, worker.status, worker.why = phase, status, why
+    worker.orphaned = worker.orphaned or orphaned
     if why:
         record.why = why
 
