@@ -70,6 +70,11 @@ def test_a_class_in_a_file_needs_no_registration(tmp_path: Path) -> None:
         ("absent.py:Cup", "cup file absent.py cannot be read: No such file"),
         ("no.such:Cup", "cup module 'no.such' cannot be imported"),
         ("pathlib:Path", "cup 'pathlib:Path': expected a dataclass 'Path' in pathlib"),
+        (
+            "stretto.model:cluster",
+            "cup 'stretto.model:cluster': expected a dataclass 'cluster' in stretto.model, did you mean",
+        ),
+        ("cups.py", "cup 'cups.py': expected its class behind it, cups.py:Class"),
         ("stretto.model:Cluster", "'stretto.model:Cluster' is no cup: Cluster has no pour"),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_view_can_be_read_by_those_who_declare_it_and_by_nobody_else(view: Vie
         return give(snapshot, 1)
 
     assert len(decided(Knowing(answer), fully_known()).actions) == 1
-    with pytest.raises(NotDeclared, match=f"reads view '{view.value}', which it does not declare"):
+    with pytest.raises(NotDeclared, match=f"reads view '{view.value}', .* must have View.{view.name}"):
         decided(Dummy(answer), fully_known())
 
 
@@ -301,7 +301,7 @@ def test_a_profiling_run_may_take_fewer_gpus_than_a_job_asks_for_and_training_fo
     profiles = Dummy(lambda snapshot, speeds: give(snapshot, 2, profiling=np.array([True])))
     first = placed(profiles, a_snapshot(rigid, cluster=a_cluster(4)))
     assert first.placement[JobId("a")].profiling
-    with pytest.raises(BadPlan, match="expected 4 to 4"):
+    with pytest.raises(BadPlan, match=r"expected 4$"):
         placed(Dummy(lambda snapshot, speeds: give(snapshot, 2)), a_snapshot(rigid, cluster=a_cluster(4)))
     small = a_job("a", 2)
     held = {"a": first.placement[JobId("a")]}
@@ -325,7 +325,7 @@ def test_several_gpus_of_a_lesser_type_stand_in_for_one() -> None:
     assert given(6, kind=1).placement[JobId("a")].gpus == 6
     with pytest.raises(BadPlan, match="expected 2 to 6"):
         given(7, kind=1)
-    with pytest.raises(BadPlan, match="expected 2 to 2"):
+    with pytest.raises(BadPlan, match=r"expected 2$"):
         given(3, kind=0)
 
 
@@ -356,7 +356,7 @@ def test_reasons_and_prices_reach_the_plan_with_the_jobs_that_they_speak_of() ->
 
 @pytest.mark.parametrize(
     ("gpus", "message"),
-    [((3,), "is given 3 GPUs, expected 1 to 2"), ((1, 1), "shares have 2 rows, expected 1")],
+    [((3,), "gives job . 3 GPUs, expected 1 to 2"), ((1, 1), "shares have 2 rows, expected 1")],
 )
 def test_shares_outside_what_a_job_may_have_are_a_bad_plan(gpus: tuple[int, ...], message: str) -> None:
     snapshot = a_snapshot(a_job("a", 2, max_gpus=2), cluster=a_cluster(4))

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.model.suggestions import did_you_mean, nearest
 from stretto.settings import settings_of
 
 
@@ -56,6 +56,8 @@ class Registry:
     def class_of(self, name: str) -> type:
         """The dataclass behind a name; InputError where there is none."""
         target = self.ours.get(name) or self._announced().get(name) or ("" if self.installed_only else name)
+        if target.endswith(".py") and not self.installed_only:
+            raise InputError(f"{self.kind} {name!r}: expected its class behind it, {name}:Class")
         if ":" not in target:
             names = self.names()
             hint = did_you_mean(name, names)
@@ -63,9 +65,11 @@ class Registry:
             others = "" if self.installed_only else ", and module:Class or path/to/file.py:Class"
             raise InputError(f"unknown {self.kind} {name!r}, {hint}{listed}{others}")
         where, _, attribute = target.rpartition(":")
-        component = getattr(self._module(where), attribute, None)
+        module = self._module(where)
+        component = getattr(module, attribute, None)
         if not (inspect.isclass(component) and is_dataclass(component)):
-            raise InputError(f"{self.kind} {name!r}: expected a dataclass {attribute!r} in {where}")
+            near = _near(module, attribute)
+            raise InputError(f"{self.kind} {name!r}: expected a dataclass {attribute!r} in {where}{near}")
         lacks = [part for part in self.required if not hasattr(component, part)]
         if lacks:
             raise InputError(f"{name!r} is no {self.kind}: {attribute} has no {', '.join(lacks)}")
@@ -82,6 +86,13 @@ class Registry:
             return importlib.import_module(where)
         except ModuleNotFoundError as error:
             raise InputError(f"{self.kind} module {where!r} cannot be imported: {error}") from error
+
+
+def _near(module: ModuleType, attribute: str) -> str:
+    """Which dataclass of a module may have been meant, as the end of a message; "" where none is like it."""
+    own = [name for name, each in vars(module).items() if is_dataclass(each) and inspect.isclass(each)]
+    meant = nearest(attribute, own)
+    return f", did you mean {meant!r}?" if meant else ""
 
 
 def _module_in_file(path: Path, kind: str) -> ModuleType:

@@ -1,5 +1,6 @@
 """What `stretto serve` reads before it begins: who may see what it knows."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,21 @@ def test_what_would_do_nothing_is_refused_in_a_line_that_names_the_option(
     assert said_all.startswith(f"stretto: {option} ")
     assert said in said_all
     assert started == []
+
+
+@pytest.mark.sockets
+def test_a_port_that_is_taken_is_named_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        emulated = ["--backend", "emulated", "--cluster", "gpu8-256", "--policy", "fifo"]
+        assert status_of(["serve", "--state", str(tmp_path / "state"), "--listen", place, *emulated]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"stretto: --listen {place}: Address already in use; does a service run there already? "
+        "Else name another port\n"
+    )
 
 
 def test_a_service_does_not_begin_in_a_directory_that_everybody_may_write_to(

@@ -44,22 +44,29 @@ def test_what_fits_passes(given: Shares, jobs: list[Job]) -> None:
     [
         pytest.param(
             shares([2], [0]), lambda: a_job("a", 4, min_gpus=3),
-            "job a is given 2 GPUs, expected 3 to ", id="fewer than its least",
+            "the policy gives job a 2 GPUs, expected 3 to ", id="fewer than its least",
         ),
         pytest.param(
             shares([3], [0]), lambda: a_job("a", 2, max_gpus=2),
-            "job a is given 3 GPUs, expected 1 to 2", id="more than its most",
+            "the policy gives job a 3 GPUs, expected 1 to 2", id="more than its most",
         ),
         pytest.param(
             shares([2], [0]), lambda: a_job("a", 4, adaptivity=Adaptivity.RIGID),
-            "job a is given 2 GPUs, expected 4 to 4", id="a rigid job resized",
+            "the policy gives job a 2 GPUs, expected 4$", id="a rigid job resized",
         ),
         pytest.param(
             shares([2], [0]), lambda: a_job("a", 2, gpu_types=("fast",)),
-            "job a is given GPUs of type slow, which it does not accept", id="a type that it refuses",
+            "the policy gives job a GPUs of type slow, which it does not accept", id="a type that it refuses",
         ),
-        pytest.param(shares([5], [0]), lambda: a_job("a", 5), r"shares take \[5, 0\]", id="more of a type"),
-        pytest.param(shares([9], [-1]), lambda: a_job("a", 9), r"shares take", id="more of any type"),
+        pytest.param(
+            shares([5], [0]), lambda: a_job("a", 5),
+            "the policy gives 5 GPUs of type slow, expected at most 4", id="more of a type",
+        ),
+        pytest.param(
+            shares([9], [-1]), lambda: a_job("a", 9),
+            "the policy gives 9 GPUs, expected at most 8", id="more of any type",
+        ),
+        pytest.param(None, lambda: a_job("a"), "the policy returns None, expected Shares", id="none at all"),
         pytest.param(shares([1, 1], [0, 0]), lambda: a_job("a"), "2 rows, expected 1", id="too many rows"),
     ],
 )  # fmt: skip
@@ -70,7 +77,7 @@ def test_what_does_not_fit_is_refused_by_name(given: Shares, job: Callable[[], J
 
 def test_gpus_of_nodes_that_have_gone_do_not_count() -> None:
     check(shares([4], [1]), a_job("a", 4))
-    with pytest.raises(BadPlan, match="shares take"):
+    with pytest.raises(BadPlan, match="gives 4 GPUs of type fast, expected at most 2"):
         check(shares([4], [1]), a_job("a", 4), usable=[True, True, False])
 
 
@@ -82,5 +89,5 @@ def test_gpus_that_are_held_may_be_given_to_others() -> None:
 def test_a_job_whose_owner_wants_other_sizes_may_keep_what_it_holds_but_nothing_else() -> None:
     grown = a_job("a", 4, min_gpus=4, max_gpus=4)
     check(shares([1], [0]), grown, held={"a": grant(0, n0=1)})
-    with pytest.raises(BadPlan, match="job a is given 2 GPUs, expected 4 to 4"):
+    with pytest.raises(BadPlan, match=r"gives job a 2 GPUs, expected 4$"):
         check(shares([2], [0]), grown, held={"a": grant(0, n0=1)})

@@ -7,10 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from stretto.sdk.channel import Generation, Member, as_document, read_generation
-from stretto.sdk.process_group import host_store, join_store, listen_on, own_address
+from stretto.sdk.process_group import host_store, join_store, listen_on, own_address, set_timeout
 from stretto.sdk.settings import RequestedBatch
 
 pytestmark = [pytest.mark.sockets, pytest.mark.torch]
@@ -43,6 +44,13 @@ def test_what_a_stranger_writes_into_a_store_is_nothing_to_its_members() -> None
     assert not join_store(place, "another").check(["verdict"])
     # A store shows its keys to everybody, so none of them may give the secret away.
     assert [key for key in stranger.list_keys() if "secret" in key] == []
+
+
+def test_a_timeout_is_set_by_pytorchs_public_name_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[timedelta] = []
+    monkeypatch.setattr(dist, "set_timeout", given.append, raising=False)
+    set_timeout(timedelta(seconds=7))
+    assert given == [timedelta(seconds=7)]
 
 
 def test_a_service_without_secrets_is_still_understood() -> None:

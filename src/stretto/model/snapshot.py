@@ -232,7 +232,10 @@ _COLUMNS_OF = {
 
 def _declared(columns: Columns | None, view: View) -> Columns:
     if columns is None:
-        raise NotDeclared(f"the policy reads view {view.value!r}, which it does not declare")
+        raise NotDeclared(
+            f"the policy reads view {view.value!r}, which it does not declare: "
+            f"`views` must have View.{view.name}"
+        )
     return columns
 
 

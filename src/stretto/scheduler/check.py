@@ -8,7 +8,7 @@ from stretto.model import Action, BadPlan, IntArray, Placement, Shares, Snapshot
 
 
 def check_shares(snapshot: Snapshot, shares: Shares) -> None:
-    """Raise BadPlan where shares exceed the cluster or a job's range.
+    """Raise BadPlan where shares are none, or exceed the cluster or a job's range.
 
     A job may not have GPUs outside [min_gpus, max_gpus], unless it is only profiled. On a lesser type it may
     have as many more as stand in for these. It may not have a type that it does not accept. A rigid job gets
@@ -17,6 +17,8 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     caught when the placement is built.
     """
     jobs = snapshot.jobs
+    if not isinstance(shares, Shares):  # of somebody's first policy, say, which forgot to return them
+        raise BadPlan(f"the policy returns {shares!r:.80}, expected Shares")
     if not len(shares.gpus) == len(shares.kind) == len(jobs):
         raise BadPlan(f"shares have {len(shares.gpus)} rows, expected {len(jobs)}")
     served = shares.gpus > 0
@@ -24,14 +26,15 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     outside = served & ((shares.gpus < fewest) | (shares.gpus > most)) & (shares.gpus != jobs.held_gpus)
     if outside.any():
         row = int(outside.argmax())
-        raise BadPlan(
-            f"job {jobs.ids[row]} is given {shares.gpus[row]} GPUs, expected {fewest[row]} to {most[row]}"
-        )
+        expected = f"{fewest[row]} to {most[row]}" if fewest[row] < most[row] else f"{fewest[row]}"
+        raise BadPlan(f"the policy gives job {jobs.ids[row]} {shares.gpus[row]} GPUs, expected {expected}")
     typed = served & (shares.kind >= 0)
     if not jobs.allowed_kinds[typed, shares.kind[typed]].all():
         wrong = np.flatnonzero(typed)[~jobs.allowed_kinds[typed, shares.kind[typed]]]
         name = snapshot.cluster.type_names[int(shares.kind[wrong[0]])]
-        raise BadPlan(f"job {jobs.ids[int(wrong[0])]} is given GPUs of type {name}, which it does not accept")
+        raise BadPlan(
+            f"the policy gives job {jobs.ids[int(wrong[0])]} GPUs of type {name}, which it does not accept"
+        )
     cluster = snapshot.cluster
     of_one_type = typed & ~jobs.heterogeneous  # a job that mixes types is caught in the placement
     used = np.bincount(shares.kind[of_one_type], shares.gpus[of_one_type], len(cluster.types)).astype(
@@ -41,8 +44,12 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     there = np.bincount(
         cluster.kind, np.where(snapshot.usable, cluster.node_gpus, busy), len(cluster.types)
     ).astype(np.int64)
-    if (used > there).any() or shares.gpus.sum() > there.sum():
-        raise BadPlan(f"shares take {used.tolist()} GPUs by type, of {there.tolist()}")
+    if (used > there).any():
+        kind = int((used > there).argmax())
+        name = cluster.type_names[kind]
+        raise BadPlan(f"the policy gives {used[kind]} GPUs of type {name}, expected at most {there[kind]}")
+    if shares.gpus.sum() > there.sum():
+        raise BadPlan(f"the policy gives {shares.gpus.sum()} GPUs, expected at most {there.sum()}")
 
 
 def _range(snapshot: Snapshot, shares: Shares) -> tuple[IntArray, IntArray]:

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 STORE_TIMEOUT = timedelta(seconds=30)
@@ -100,7 +100,16 @@ def form(store: Store, rank: int, world: int, on_gpu: bool, timeout: timedelta, 
     HOOKS[:] = [before, sys.excepthook]
     if secret:
         check_members(secret, rank, world)
-    _set_pg_timeout(timeout)
+    set_timeout(timeout)
+
+
+def set_timeout(timeout: timedelta) -> None:
+    """Let collectives of the default group give up after that. Only PyTorch 2.14 made this public."""
+    public = getattr(dist, "set_timeout", None)
+    if public is not None:
+        public(timeout)
+    else:
+        distributed_c10d._set_pg_timeout(timeout)
 
 
 def own_address(of_node: str) -> str:

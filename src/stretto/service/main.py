@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import hmac
 import logging
 import os
@@ -558,5 +559,8 @@ def _listen(host: str, port: int) -> Listener:
         listening.listen(WAITING_CONNECTIONS)  # who comes before the first look at the cluster waits a moment
     except OSError as wrong:
         listening.close()
-        raise InputError(f"--listen {host}:{port}: {wrong.strerror}") from None
+        another = "; does a service run there already? Else name another port" * (
+            wrong.errno == errno.EADDRINUSE
+        )
+        raise InputError(f"--listen {host}:{port}: {wrong.strerror}{another}") from None
     return listening

@@ -55,7 +55,10 @@ CHECK_TIMES_S = 1.0  # between two looks for jobs that have run for too long; ch
 LONG_PROCESSES, LONG_S, LONG_WAITING = 2, 45.0, 4  # what-ifs and dry runs, which take up to half a minute
 SHORT_PROCESSES, SHORT_S, SHORT_WAITING = 1, 15.0, 32  # explanations and long job files: about a second
 MOST_WORK_BYTES = 2 << 30  # of memory, each
-NO_NODE = "no node has shown itself yet, and none is known that may come: nothing can be submitted"
+NO_NODE = (
+    "no node has shown itself yet, and none is known that may come: nothing can be submitted"
+    "; if the service has only just begun, try again in some seconds"
+)
 NICE = 10  # of what takes long: jobs and the service come first
 
 

@@ -85,6 +85,13 @@ def test_jobs_are_found_and_the_address_says_what_is_shown(page: Any) -> None:
     assert fits(page)
 
 
+def test_a_short_past_is_not_squeezed_into_a_corner_by_a_long_forecast(page: Any) -> None:
+    for asked, ahead in (("hours=0.25", "0.5"), ("hours=4", "2"), ("hours=0.25&ahead=2", "2")):
+        page.goto(f"/timeline?{asked}")
+        a_lane(page, "train-0 1").wait_for()
+        assert page.get_by_label("Ahead").input_value() == ahead
+
+
 def test_what_happens_is_drawn_without_a_reload(page: Any, running: Running) -> None:
     name = f"comes-at-{page.viewport_size['width']}"
     page.goto(f"/timeline?hours=0.25&ahead=0&find={name}")

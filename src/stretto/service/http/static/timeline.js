@@ -21,9 +21,12 @@ const chosen = (key, usual, choices) => {
   return value >= 0 && value <= choices.at(-1) && (value > 0 || choices[0] === 0) ? value : usual;
 };
 
+/** Less ahead where little is asked for of the past, which would be squeezed into a corner else. */
+const usualAhead = (hours) => (hours < USUAL_AHEAD ? AHEAD[1] : USUAL_AHEAD);
+
 export function Timeline() {
   const [now] = useSignals(head);
-  const hours = chosen("hours", USUAL_HOURS, HOURS), ahead = chosen("ahead", USUAL_AHEAD, AHEAD);
+  const hours = chosen("hours", USUAL_HOURS, HOURS), ahead = chosen("ahead", usualAhead(hours), AHEAD);
   const [span, setSpan] = useState([0, 40]);
   const [shown, error] = useSizes(hours, span);
   const inSight = shown ? shown.rows.slice(span[0], Math.min(span[1], span[0] + FORETOLD)).filter(Boolean).filter((row) => row.ended_s === null).map((row) => row.id) : [];
