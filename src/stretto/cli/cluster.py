@@ -53,8 +53,8 @@ def _place_of(node: dict[str, Any]) -> str:
 
 
 def _node_row(node: dict[str, Any]) -> list[str]:
-    others = {"others": node["others"]} if node["others"] else {}
-    jobs = ", ".join(f"{job} ({gpus})" for job, gpus in {**node["jobs"], **others}.items())
+    of_no_job = {name: node[name] for name in ("others", "ending") if node.get(name)}
+    jobs = ", ".join(f"{job} ({gpus})" for job, gpus in {**node["jobs"], **of_no_job}.items())
     return [
         node["name"],
         node["gpu_type"],

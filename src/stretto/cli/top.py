@@ -33,7 +33,7 @@ COLOURS = (
     "bright_green",
 )
 LEVELS = "▁▂▃▄▅▆▇█"
-FREE, DOWN, OTHERS = "·", "x", "#"
+FREE, DOWN, OTHERS, ENDING = "·", "x", "#", "~"
 KEPT = 120  # sizes of a job that are kept for its line over time
 
 
@@ -91,11 +91,11 @@ def letters_of(jobs: Sequence[Mapping[str, Any]], before: Mapping[str, str]) -> 
 
 
 def map_of(node: Mapping[str, Any], letters: Mapping[str, str]) -> str:
-    """A node's GPUs, one sign each: the letter of its job, # for work of others, a dot for free."""
+    """A node's GPUs, one sign each: its job's letter, # for work of others, ~ for ending, a dot for free."""
     if not node["up"]:
         return DOWN * int(node["gpus"])
     held = "".join(letters.get(job, "?") * gpus for job, gpus in node["jobs"].items())
-    held += OTHERS * int(node["others"])
+    held += OTHERS * int(node["others"]) + ENDING * int(node.get("ending", 0))
     return held + FREE * (int(node["gpus"]) - len(held))
 
 

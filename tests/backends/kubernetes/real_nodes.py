@@ -272,8 +272,15 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         (self.folder / name / "AWAY").unlink(missing_ok=True)
 
     def keep_plugin_away(self, name: str) -> None:
-        """The node begins without its device plug-in when it is started the next time."""
+        """A node that was killed begins without its device plug-in, and has no GPUs to give until then.
+
+        Its kubelet writes that itself as it begins, sooner or later than it looks at its pods: here sooner.
+        """
         (self.folder / name / "NO_PLUGIN").touch()
+        none = {"status": {each: {"nvidia.com/gpu": "0"} for each in ("allocatable", "capacity")}}
+        path, kind = f"api/v1/nodes/{name}/status", "application/strategic-merge-patch+json"
+        answer = self.plane.ask("PATCH", path, none, kind)
+        assert answer.status_code == 200, answer.text
 
     def begin_plugin(self, name: str) -> None:
         """The device plug-in that was kept away begins."""

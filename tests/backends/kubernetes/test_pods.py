@@ -129,8 +129,10 @@ def test_an_end_that_nobody_saw_counts_as_that_of_a_node_that_died(reason: str) 
     state = state_of(a_pod(state=ended_with(255, reason=reason)))
     assert (state.phase, state.status, state.signal) == ("ended", 137, 9)
     assert state.why == f"Kubernetes says {reason}"
+    assert state.is_nodes_fault
     told = state_of(a_pod(state=ended_with(255, '{"status": 3}', reason)))
     assert (told.status, told.signal) == (3, None), "its supervisor has seen it"
+    assert not told.is_nodes_fault
 
 
 def test_a_container_that_its_kubelet_has_lost_has_run_and_is_over() -> None:
@@ -147,6 +149,7 @@ def test_a_container_that_its_kubelet_has_lost_has_run_and_is_over() -> None:
     state = state_of(pod)
     assert (state.phase, state.status, state.signal, state.stopped) == ("ended", 137, 9, True)
     assert state.why == "Kubernetes says ContainerStatusUnknown"
+    assert not state.is_nodes_fault, "it was told to end"
 
 
 # As a kubelet of 1.20 left a pod that it had run: its machine came back before the device plug-in did.

@@ -182,8 +182,8 @@ async def test_a_worker_whose_machine_comes_back_before_its_device_plugin_is_los
         await backend.start(worker("40.1.0", "r0", "echo ready; sleep 1000", (0, 1)))
         await log_of(backend, "40.1.0", "ready")
         await until_noted(nodes)
-        nodes.keep_plugin_away("r0")
         nodes.kill("r0")
+        nodes.keep_plugin_away("r0")
         nodes.run_again("r0", PRODUCTS["r0"])
         state = await until(backend, "40.1.0", "ended")
         assert (state.status, state.stopped, state.is_nodes_fault) == (137, False, True), state

@@ -160,7 +160,8 @@ def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
         report = json.loads(ended.message)
     if not isinstance(report, dict) or not isinstance(report.get("status"), int):
         report = {}
-    if not report and ended.reason in UNTOLD:
+    nobody_saw = not report and ended.reason in UNTOLD
+    if nobody_saw:
         report = {"status": LOST_STATUS, "signal": signal.SIGKILL}
     status = int(report.get("status", ended.exitCode))
     number = report.get("signal", ended.signal or (status - 128 if status > 128 else None))
@@ -177,6 +178,7 @@ def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
         "ended_s": report.get("ended_s", ended_s),
         "lasted_s": lasted_s if lasted_s is not None else _between(started_s, ended_s),
         "why": report.get("why") or _words_of(pod, ended, has_report=bool(report)),
+        "is_nodes_fault": nobody_saw and not was_stopped(pod),
     }
 
 
@@ -219,12 +221,13 @@ def lost_ending(pod: Pod) -> dict[str, Any]:
     """How a worker ended that began, and whose kubelet says nothing of its container any more."""
     reason = pod.status.reason
     words = f"{reason}: {pod.status.message}".strip(": ")
+    is_rejected = reason in REJECTIONS or reason.startswith("OutOf")
     return {
         "status": LOST_STATUS,
         "signal": signal.SIGKILL,
         "started_s": seconds(pod.metadata.annotations[manifests.BEGAN]),
         "why": f"Kubernetes says {words}"[:MOST_WORDS] if words else "its kubelet tells no more of it",
-        "is_nodes_fault": reason in REJECTIONS or reason.startswith("OutOf"),
+        "is_nodes_fault": is_rejected and not was_stopped(pod),
     }
 
 

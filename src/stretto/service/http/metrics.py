@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter as Count
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -133,7 +133,8 @@ class Now(Collector):
             jobs.add_metric([job_state.value], self.jobs[job_state.value])
         yield jobs
         gpus = GaugeMetricFamily("stretto_gpus", "GPUs by type and state.", labels=["type", "state"])
-        for (gpu_type, word), count in sorted(gpus_by_state(state).items()):
+        ending = self.service.reconciler.ending_gpus()
+        for (gpu_type, word), count in sorted(gpus_by_state(state, ending).items()):
             gpus.add_metric([gpu_type, word], count)
         yield gpus
         up = float(self.service.log_writer.keeps_up)
@@ -307,17 +308,22 @@ def held_masks(state: State) -> dict[int, int]:
     return masks
 
 
-def gpus_by_state(state: State) -> dict[tuple[str, str], int]:
-    """GPUs by (type, state): to be held by jobs or by work that is not ours; else free, closed or down."""
+def gpus_by_state(state: State, ending: Mapping[int, int]) -> dict[tuple[str, str], int]:
+    """GPUs by (type, state): to be held by jobs or by work that is not ours; else free, closed or down.
+
+    ending: by node, as a mask, those that no job is to hold and on which workers have not ended yet.
+    """
     counts: dict[tuple[str, str], int] = {}
     masks = held_masks(state)
     for index, node in enumerate(state.nodes):
         used = masks.get(index, 0).bit_count()
         rest = _word_of(node).replace("open", "free")
         others = min(node.others, node.gpus - used) if node.up else 0
-        for word, count in (("held", used), ("others", others), (rest, node.gpus - used - others)):
+        left = min(ending.get(index, 0).bit_count(), node.gpus - used - others) if node.up else 0
+        words = {"held": used, "others": others, "ending": left, rest: node.gpus - used - others - left}
+        for word, count in words.items():
             counts[node.gpu_type, word] = counts.get((node.gpu_type, word), 0) + count
     for gpu_type in {node.gpu_type for node in state.nodes}:
-        for word in ("held", "others", "free", "closed", "lender", "down"):
+        for word in ("held", "others", "ending", "free", "closed", "lender", "down"):
             counts.setdefault((gpu_type, word), 0)
     return counts

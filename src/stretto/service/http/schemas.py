@@ -304,6 +304,7 @@ class Node(Shown):
     gpu_type: str
     gpus: int
     free: int
+    ending: int  # GPUs that no job is to hold, and on which workers have not ended yet
     others: int  # GPUs that work holds which is not ours
     cpus: int
     memory_gb: float

@@ -285,6 +285,31 @@ class Reconciler:
         seen = {node for node in nodes if any(HOLDER in name for name in self._occupied.on.get(node, ()))}
         return by_log | seen
 
+    def ending_gpus(self) -> dict[int, int]:
+        """By node, as a mask, GPUs that no job is to hold and on which workers have not ended yet."""
+        state, left = self.log_writer.state, self._used_masks()
+        for allocation in dict(state.placement or {}).values():
+            for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
+                if node in left:
+                    left[node] &= ~mask
+        return {node: mask for node, mask in left.items() if mask}
+
+    def _used_masks(self) -> dict[int, int]:
+        """By node, the GPUs of workers as the backend shows them; before it has, those of the log."""
+        if self._has_listed:
+            slots = [
+                (node, mask)
+                for node, holders in self._occupied.on.items()
+                for holder, mask in holders.items()
+                if holder.startswith(HOLDER)
+            ]
+        else:
+            slots = [slot for record in self.log_writer.state.open_jobs() for slot in _slots(record)]
+        masks: dict[int, int] = {}
+        for node, mask in slots:
+            masks[node] = masks.get(node, 0) | mask
+        return masks
+
     async def record(self, events: Sequence[Event]) -> None:
         """Durable and folded when awaited; nothing is waited for where there is nothing to record."""
         if events:

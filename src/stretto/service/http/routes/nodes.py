@@ -29,6 +29,7 @@ async def nodes(service: Asked, caller: Who) -> Response:
 def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
     """Every node; users see of its jobs only their own."""
     state = service.state
+    ending = {index: mask.bit_count() for index, mask in service.reconciler.ending_gpus().items()}
     holders: list[dict[str, int]] = [{} for _ in state.nodes]
     for job, allocation in (state.placement or {}).items():
         for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
@@ -38,7 +39,10 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "name": node.name,
             "gpu_type": node.gpu_type,
             "gpus": node.gpus,
-            "free": max(node.gpus - node.others - sum(gpus_of_job.values()), 0) if node.is_ours else 0,
+            "free": max(node.gpus - node.others - sum(gpus_of_job.values()) - ending.get(index, 0), 0)
+            if node.is_ours
+            else 0,
+            "ending": ending.get(index, 0),
             "others": node.others,
             "cpus": node.cpus,
             "memory_gb": node.memory_gb,
@@ -55,7 +59,7 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "jobs": {job: gpus for job, gpus in gpus_of_job.items() if caller.owns(state.jobs[job])},
             **_use_json(service.gpu_watch.nodes.get(node.name, ())),
         }
-        for node, gpus_of_job in zip(state.nodes, holders, strict=True)
+        for index, (node, gpus_of_job) in enumerate(zip(state.nodes, holders, strict=True))
     ]
 
 

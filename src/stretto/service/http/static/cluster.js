@@ -5,7 +5,7 @@ import { head, jobs, nodes, queues } from "./data.js";
 import { colour, duration, percent, plural } from "./format.js";
 
 const IDLE_EVERY_S = 15;
-const LEGEND = [["free", "free"], ["others", "used outside Stretto"], ["hidden-job", "another user's job"], ["shut", "closed or down"]];
+const LEGEND = [["free", "free"], ["others", "used outside Stretto"], ["ending", "its last worker still ends"], ["hidden-job", "another user's job"], ["shut", "closed or down"]];
 
 export function Cluster() {
   const [allNodes, allJobs, now] = useSignals(nodes, jobs, head);
@@ -73,7 +73,7 @@ function Node({ node, jobs: all }) {
   const own = Object.entries(node.jobs);
   const shown = own.reduce((sum, [, gpus]) => sum + gpus, 0);
   const usable = node.up ? node.gpus : 0;
-  const hidden = Math.max(usable - node.free - node.others - shown, 0);
+  const hidden = Math.max(usable - node.free - node.others - node.ending - shown, 0);
   const isShut = !node.up || node.closed || (node.lender && !node.on_loan);
   const note = !node.up ? "down" : node.drained ? "draining" : node.closed ? "closed" : node.lender ? (node.on_loan ? `on loan from ${node.lender}` : `${node.lender} has it`) : "";
   const parts = [
@@ -85,6 +85,7 @@ function Node({ node, jobs: all }) {
       ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`} aria-label=${`${job?.name ?? "job"} ${id}: ${plural(gpus, "GPU")}`}><span class="count">${gpus}</span><span class="holder">${job?.name ?? ""}</span><//>`)}
       ${hidden > 0 && html`<span class="part hidden-job" style=${{ flexGrow: hidden }} title="jobs of other users">${hidden}</span>`}
       ${node.others > 0 && html`<span class="part others" style=${{ flexGrow: node.others }} title="used outside Stretto">${node.others}</span>`}
+      ${node.up && node.ending > 0 && html`<span class="part ending" style=${{ flexGrow: node.ending }} title="no job is to hold them; workers still end there">${node.ending}</span>`}
       ${node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}
       ${!node.up && html`<span class="part shut" style=${{ flexGrow: node.gpus }}></span>`}
     </span>
