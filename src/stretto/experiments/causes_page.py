@@ -14,9 +14,13 @@ def series_lines(causes: Causes) -> list[str]:
     """What stands below a table on the page of all tables."""
     series = causes.series
     header = ("switched", *(f"{figure.row}, {figure.metric}" for figure in series.figures))
+    is_compared = any(figure.paper is not None for figure in series.figures)
+    beside_paper = (
+        " In brackets is what came out over the paper's figure. It is bold where the rule calls it "
+        "reproduced."
+    )
     lines = [
-        "One assumption is switched at a time. In brackets is what came out over the paper's figure. It is "
-        "bold where the rule calls it reproduced.",
+        "One assumption is switched at a time." + (beside_paper if is_compared else ""),
         "",
         *table(header, rows_of(series, marked=True)),
         "",
@@ -32,8 +36,9 @@ def series_lines(causes: Causes) -> list[str]:
 
 
 def rows_of(series: Series, marked: bool) -> Iterator[list[str]]:
-    """The paper's figures, ours, and ours with each assumption switched. marked: as Markdown."""
-    yield ["*the paper*" if marked else "the paper", *(_published(figure) for figure in series.figures)]
+    """The paper's figures, if any; ours, and ours with each assumption switched. marked: as Markdown."""
+    if any(figure.paper is not None for figure in series.figures):
+        yield ["*the paper*" if marked else "the paper", *(_published(figure) for figure in series.figures)]
     for row in series.switched:
         how = f"`{row.how}`" if marked and row.how else row.how
         name = f"{row.what}: {how}" if row.how else row.what

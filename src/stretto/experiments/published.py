@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from stretto.experiments import mixed_workload
+from stretto.experiments import mixed_causes, mixed_workload
 from stretto.experiments.cornucopia import causes as cornucopia_causes
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
@@ -90,6 +90,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             mixed_workload.one_for_all,
             210,
             not_whole="210 simulations of up to a minute each",
+            causes=mixed_causes.one_for_all,
         ),
         lyra("lyra-table5", "table 5", tables.table5, 16, "12 min"),
         lyra("lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 9),

@@ -68,6 +68,8 @@ class SimSettings(CheckedSettings, space="sim"):
     work_error: float = setting(0.0, at_least=0)
     # share of jobs that are said to be a tenth as long as they are, in work and in time
     liars: float = setting(0.0, at_least=0, at_most=1)
+    # standard deviation of a measured step of a training job over the true one, less 1; equal for a model
+    speed_error: float = setting(0.0, at_least=0)
     checkpoints: bool = True  # a stopped recorded job keeps its progress, unless the job itself says
     # of a training job that starts again; None: as its model takes
     start_s: float | None = setting(None, at_least=0)

@@ -22,6 +22,7 @@ from stretto.model import (
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, Fidelity, Learning, Profiling, Scaling, SimSettings
 from stretto.sim.truth.inference import inference_truth
+from stretto.sim.truth.measuring import Measuring
 from stretto.sim.truth.model_knowledge import ModelKnowledge
 from stretto.sim.truth.parametric import parametric_truth
 from stretto.sim.truth.profiled import profiled_truth
@@ -61,7 +62,7 @@ def physics_of(
                     f"job {jobs[row].id}: heterogeneous: expected a job with a duration, "
                     "how fast a training is on several types at once is not known"
                 )
-            training[row] = _run(jobs[row], truth, truths, settings)
+            training[row] = _run(jobs[row], truth, truths, settings, seed)
             jobs[row] = _where_it_runs(jobs[row], training[row], cluster)
     requests = Requests(jobs, cluster) if training else Requests(workload.jobs, cluster)
     tables = _Tables(requests, training, _type_speeds(workload.truths, cluster), Curves(cluster, settings))
@@ -154,7 +155,7 @@ class _Truths:
             raise InputError(f"job {job.id}: {unknown}" + (f"; profiled: {known}" if known else "")) from None
 
 
-def _run(job: Job, known: Truth, truths: _Truths, settings: SimSettings) -> TrainingRun:
+def _run(job: Job, known: Truth, truths: _Truths, settings: SimSettings, seed: int) -> TrainingRun:
     if job.purpose is Purpose.BATCH_INFERENCE:
         infers = inference_truth(job, known.steps, truths.of(job), truths.cluster)
         return TrainingRun(infers, infers.limits, 0, settings, truths.foreseen(infers))
@@ -170,6 +171,7 @@ def _run(job: Job, known: Truth, truths: _Truths, settings: SimSettings) -> Trai
         settings=settings,
         foreseen=truths.foreseen(truth),
         of_model=truths.shared(truth),
+        measuring=Measuring(job.model, settings.speed_error, seed),
     )
 
 

@@ -44,11 +44,14 @@ class Costs:
             return np.where(np.isfinite(alone_s), alone_s * (lasts_s + self.change_s) / lasts_s, np.inf)
 
     def with_returns_s(
-        self, alone_s: FloatArray, snapshot: Snapshot, configs: ConfigurationSet
+        self, alone_s: FloatArray, snapshot: Snapshot, configs: ConfigurationSet, reclaims: float
     ) -> FloatArray:
-        """(cells,) T where nodes on loan may be taken back, each for itself."""
+        """(cells,) T where nodes on loan may be taken back, each for itself.
+
+        reclaims: how often that is believed to happen, over what is foreseen.
+        """
         busy = snapshot.placement.busy != 0
-        per_s = returns_per_s(snapshot.lenders, snapshot.cluster, busy)[configs.kind]
+        per_s = reclaims * returns_per_s(snapshot.lenders, snapshot.cluster, busy)[configs.kind]
         if not per_s.any():
             return alone_s
         nodes = np.maximum(configs.gpus / snapshot.cluster.gpus_per_node[configs.kind], 1.0)

@@ -94,6 +94,8 @@ class Stretto(CheckedSettings, space="policy"):
     lifetime_s: float = setting(180.0, above=0)
     # after which an ended configuration counts half
     half_life_s: float = setting(3600.0, above=0)
+    # how often lenders are believed to take nodes back, over what they have needed so far says
+    reclaims: float = setting(1.0, at_least=0)
     # of a job whose stop and start were not measured
     restart_s: float = setting(30.0, at_least=0)
     # significant binary digits of numbers of nodes: all up to 2^6, then steps of at most 1/32; 62: all
@@ -154,7 +156,7 @@ class Stretto(CheckedSettings, space="policy"):
         configs = ConfigurationSet.of(snapshot, speeds, speeds.observed_gpus, self.growth)
         costs = Costs.of(snapshot, configs, self.restart_s)
         alone_s, ends = self._alone_s(snapshot, configs, speeds)
-        alone_s = costs.with_returns_s(alone_s, snapshot, configs)
+        alone_s = costs.with_returns_s(alone_s, snapshot, configs, self.reclaims)
         may_take_s = np.where(ends[configs.cells.row], alone_s * (1.0 + self.doubt) + costs.change_s, np.inf)
         takes_s = configs.cells.by_row(may_take_s)
         due = deadlines_of(

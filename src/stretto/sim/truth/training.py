@@ -24,6 +24,7 @@ from stretto.model import (
     powers_and_whole_nodes,
 )
 from stretto.sim.settings import Fidelity, SimSettings
+from stretto.sim.truth.measuring import EXACTLY, Measuring
 from stretto.sim.truth.model_knowledge import ModelKnowledge
 
 
@@ -72,6 +73,7 @@ class TrainingRun:
     settings: SimSettings
     foreseen: tuple[Observations, ...] = ()  # its true speeds, where schedulers are shown them beforehand
     of_model: ModelKnowledge | None = None  # shared with other jobs of its model; None: each learns alone
+    measuring: Measuring = EXACTLY
     now_s: float = 0.0
     epoch: int = 0
     progress: float = 0.0
@@ -228,7 +230,9 @@ class TrainingRun:
         observed = before.observed
         of_type = observed[self.kind]
         if not self.foreseen:
-            point = Point(len(self.shape), self.replicas, self.local_batch, step_s - sync_s, step_s)
+            point = self.measuring.seen(
+                self.kind, Point(len(self.shape), self.replicas, self.local_batch, step_s - sync_s, step_s)
+            )
             if self.of_model is not None:
                 of_type = self.of_model.with_point(self.kind, point)
                 self.of_model.tell_noise(self.epoch, grad_sqr, grad_var)
