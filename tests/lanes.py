@@ -201,12 +201,11 @@ def command_of(lane: str, part: str, arguments: Sequence[str], tally: Path) -> l
 def processes_of(part: str, processors: int) -> int:
     """How many processes run the tests of a part.
 
-    Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. Where
-    some compute and some wait, one more than there are processors does. Large tests may have a whole
-    cluster each: of these at most `MOST_LARGE` run.
+    Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. Large
+    tests may have a whole cluster each: of these at most `MOST_LARGE` run.
     """
-    counts = {"pure": processors, "local": 2 * processors, "beside": processors + 1, "large": processors + 1}
-    return min(counts[part], MOST_LARGE if part == "large" else MOST_PROCESSES)
+    count = processors if part == "pure" else 2 * processors
+    return min(count, MOST_LARGE if part == "large" else MOST_PROCESSES)
 
 
 def last_line(counts: Counter[str], took_s: float) -> str:

@@ -142,6 +142,14 @@ def test_each_row_has_its_figures_below_the_papers_and_ours() -> None:
     assert list(rows_of(SERIES, marked=False))[2] == ["half: policy.x=1", "11 (1.1)", "6 (1.2)", "2"]
 
 
+def test_where_no_paper_has_the_figures_nothing_is_said_of_one() -> None:
+    ours = Series((Figure("a", "missed", None),), (Switched(NOTHING, "", (Value(20.0),)),))
+    assert list(rows_of(ours, marked=True)) == [[NOTHING, "20"]]
+    lines = series_lines(Causes("one-for-all", ours, 1, 1.0, 1.0, "2026-01-02"))
+    assert lines[0] == "One assumption is switched at a time."
+    assert not any("paper" in line or "reproduces" in line for line in lines)
+
+
 def test_a_series_that_was_run_is_read_as_it_was_written() -> None:
     causes = Causes("two", SERIES, 6, 12.5, 0.5, "2026-01-02", "abc")
     written = json.loads(json.dumps(causes.as_json()))

@@ -271,6 +271,24 @@ def test_nodes_that_are_often_taken_back_are_worth_less_to_who_loses_by_it(
     assert shares.kind.tolist() == [kind]
 
 
+def test_a_policy_that_believes_in_no_reclaims_takes_them_for_its_own() -> None:
+    lent = Node(NodeId("B-0"), "B", 1, lender="inference")
+    cluster = Cluster("half lent", (A, B), (*TWO_TYPES.nodes[:1], lent))
+    lender = LenderState("inference", np.array([1]), 0.0, 300.0, np.array([0.0, 1.0] * 5), np.nan)
+    kinds = [
+        allocate(
+            [elastic("1", checkpoints=False)],
+            FASTER_ON_B,
+            cluster,
+            left=[1e4],
+            lenders=(lender,),
+            policy=Stretto(reclaims=reclaims),
+        ).kind.tolist()
+        for reclaims in (0.0, 1.0)
+    ]
+    assert kinds == [[1], [0]]
+
+
 def test_gpus_of_which_several_stand_in_for_one_are_counted_so() -> None:
     third = GpuType("T", stand_ins=3)
     cluster = cluster_of("stand-ins", (third, 1, 8))
