@@ -29,6 +29,9 @@ import numpy as np
 
 from stretto.testing.conductor import Conductor
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.cuda_card import card
+
 # Chosen so that a step takes about 1, 3, 10 and 50 ms on an H100: layers of a narrow network of which each
 # takes some launches, and samples of a wide one.
 LAUNCHED = (4, 20, 70, 360)
@@ -165,19 +168,6 @@ def interval(ratios: Any) -> str:
     draws = np.random.default_rng(0).integers(len(ratios), size=(2000, len(ratios)))
     low, high = np.quantile(np.median(ratios[draws], axis=1), (0.025, 0.975))
     return f"{np.median(ratios):.4f} ({low:.4f}-{high:.4f})"
-
-
-def card() -> str:
-    """The GPU and the versions, or the end where there is none."""
-    try:
-        import torch
-    except ImportError:
-        sys.exit("this needs PyTorch with a GPU of NVIDIA: PyTorch is not installed")
-    if not torch.cuda.is_available():
-        sys.exit("this needs a GPU of NVIDIA that PyTorch sees, and there is none")
-    version = sys.version.split()[0]
-    name = torch.cuda.get_device_name(0)
-    return f"{name}, PyTorch {torch.__version__}, Python {version}, {os.cpu_count()} cores"
 
 
 def main() -> None:

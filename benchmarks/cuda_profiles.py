@@ -25,6 +25,9 @@ from stretto.estimate.throughput import iteration_s
 from stretto.model.knowledge import Observations, Point
 from stretto.testing.conductor import Conductor
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.cuda_card import card
+
 PATIENCE_S = 180.0
 LOCAL = {
     "resnet18": (16, 32, 64, 128, 256, 512, 1024, 2048),
@@ -150,19 +153,6 @@ def observations(points: list[list[float]]) -> Observations:
             for nodes, gpus, local, _, grad_s, step_s in points
         )
     )
-
-
-def card() -> str:
-    """The GPU and the versions, or the end where there is none."""
-    try:
-        import torch
-    except ImportError:
-        sys.exit("this needs PyTorch with a GPU of NVIDIA: PyTorch is not installed")
-    if not torch.cuda.is_available():
-        sys.exit("this needs a GPU of NVIDIA that PyTorch sees, and there is none")
-    version = sys.version.split()[0]
-    name = torch.cuda.get_device_name(0)
-    return f"{name}, PyTorch {torch.__version__}, Python {version}, {os.cpu_count()} cores"
 
 
 def main() -> None:

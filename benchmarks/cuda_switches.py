@@ -22,6 +22,9 @@ from typing import Any
 
 from stretto.testing.conductor import Conductor
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.cuda_card import card
+
 PATIENCE_S = 120.0
 MODELS = ("mlp", "resnet18", "transformer")
 PARTS = ("interpreter", "import", "context", "model", "optimizer", "join", "first step")
@@ -178,19 +181,6 @@ def used_bytes() -> int | None:
         check=False,
     )
     return int(told.stdout.split()[0]) << 20 if told.returncode == 0 else None
-
-
-def card() -> str:
-    """The GPU and the versions, or the end where there is none."""
-    try:
-        import torch
-    except ImportError:
-        sys.exit("this needs PyTorch with a GPU of NVIDIA: PyTorch is not installed")
-    if not torch.cuda.is_available():
-        sys.exit("this needs a GPU of NVIDIA that PyTorch sees, and there is none")
-    version = sys.version.split()[0]
-    name = torch.cuda.get_device_name(0)
-    return f"{name}, PyTorch {torch.__version__}, Python {version}, {os.cpu_count()} cores"
 
 
 def shown(parts: dict[str, float]) -> str:
