@@ -22,7 +22,7 @@ from stretto.model import (
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, Fidelity, Learning, Profiling, Scaling, SimSettings
 from stretto.sim.truth.inference import inference_truth
-from stretto.sim.truth.measuring import Measuring
+from stretto.sim.truth.measured_speeds import Measuring
 from stretto.sim.truth.model_knowledge import ModelKnowledge
 from stretto.sim.truth.parametric import parametric_truth
 from stretto.sim.truth.profiled import profiled_truth

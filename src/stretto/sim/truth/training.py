@@ -24,7 +24,7 @@ from stretto.model import (
     powers_and_whole_nodes,
 )
 from stretto.sim.settings import Fidelity, SimSettings
-from stretto.sim.truth.measuring import EXACTLY, Measuring
+from stretto.sim.truth.measured_speeds import EXACTLY, Measuring
 from stretto.sim.truth.model_knowledge import ModelKnowledge
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from stretto.model import Point
 from stretto.sim.settings import SimSettings
-from stretto.sim.truth.measuring import EXACTLY, LEAST, Measuring
+from stretto.sim.truth.measured_speeds import EXACTLY, LEAST, Measuring
 from stretto.sim.truth.training import TrainingRun
 
 from .made_worlds import a_truth
