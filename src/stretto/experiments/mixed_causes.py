@@ -77,7 +77,7 @@ def one_for_all(request: Request) -> Series:
             value_of(jct_s),
             value_of([now / before for now, before in zip(jct_s, unchanged, strict=True)]),
             value_of(beside),
-            value_of([one / other for one, other in zip(jct_s, beside, strict=True)]),
+            value_of([ours_s / other_s for ours_s, other_s in zip(jct_s, beside, strict=True)]),
         ]
 
     with TemporaryDirectory(prefix="stretto-mixed-") as folder:
