@@ -13,7 +13,7 @@ CHECK   := $(VENV)/.installed-check
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim check test test-all test-long lint format bench docs man dist kubernetes manifests sbom audit clean
+.PHONY: help demo demo-sim check test test-all test-long lint format bench docs docs-version man dist kubernetes manifests sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ kubernetes: ## Build the servers of Kubernetes that its tests start, once; a qua
 
 docs: $(DEV) ## Build the site of the documentation in build/site, with its reference; fails at a broken link
 	$(BIN)/python -m tools.documentation
+
+INTO ?= build/versions
+docs-version: $(DEV) ## Add the site of this version to those of others in INTO=build/versions, with a selector
+	$(BIN)/python -m tools.documentation --into $(INTO) $(if $(VERSION),--version $(VERSION))
 
 man: $(DEV) ## Write man pages of all commands to build/man
 	$(BIN)/python -m tools.documentation.man
