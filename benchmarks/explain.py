@@ -66,7 +66,7 @@ def asked(service: OwnService, ids: list[str], asks: int) -> dict[str, Any]:
         running = [job["id"] for job in client.jobs() if job["gpus"]]
         waiting = [name for name in ids if name not in set(running)]
         with suppress(NotInTime):
-            until(lambda: client.explain(running[0])["draws"], FORESEEN_S, "the service has looked ahead")
+            until(lambda: client.explain(running[0])["end"], FORESEEN_S, "the service has looked ahead")
         draw = random.Random(1)
         names = [draw.choice(some) for some in (running, waiting[:100], waiting, waiting[-100:])] * asks
         names = names[:asks]
@@ -79,13 +79,16 @@ def asked(service: OwnService, ids: list[str], asks: int) -> dict[str, Any]:
             is_over.set()
             somebody.join()
         pending = len(list(client.jobs())) - len(running)
-        foreseen = sum(bool(client.explain(name)["draws"]) for name in names)
+        answers = [client.explain(name) for name in names]
+        foreseen = sum(bool(answer.get("start") or answer.get("end")) for answer in answers)
+        reaches_h = [(answer["foreseen"] - answer["now"]) / 3600 for answer in answers if answer["foreseen"]]
     return {
         "pending": pending,
         "explain_ms": spread(alone_ms),
         "explain_beside_submissions_ms": spread(beside_ms),
         "submit_ms": spread(submits_ms),
         "foreseen": round(foreseen / len(names), 2),  # of these jobs, with a start or an end
+        "foreseen_to_h": round(min(reaches_h, default=0.0), 1),
     }
 
 

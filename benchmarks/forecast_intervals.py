@@ -1,11 +1,22 @@
 """How often what happens lies in the 80 % intervals of forecasts: on made traces and a recorded one.
 
-    STRETTO_DATA=~/datasets python benchmarks/forecast_intervals.py --jobs 400 --policies fifo tiresias
+    STRETTO_DATA=~/datasets python benchmarks/forecast_intervals.py --on judged
 
 Jobs of a trace are submitted to the state of a service and decided about as the service does, without
 processes and in no time: a job ends once it has had its GPUs for as long as the trace says. Now and then
-everything that is open is foreseen, as `whatif` does it. Of each job the first forecast of its start counts,
-if it waited then, and the first of its end. Later jobs come although no forecast knows of them.
+everything that is open is foreseen, as the service does it by itself. Of each job the first forecast of its
+start counts, if it waited then, and the first of its end. Later jobs come although no forecast knows of them.
+
+Jobs are taken from places of a trace that follow each other, as many from each. All is over at one place
+before the next begins. The service remembers how long jobs took, and what became of its forecasts, from one
+place to the next. The first places only fill these records: they are not counted.
+
+Intervals are compared as they were drawn and as the service corrects them (`forecast/corrections.py`). Their
+score is that of Gneiting and Raftery (JASA 2007): the width, and ten times the distance of what happened from
+the interval. It is printed in hours, and in logarithms of the time ahead, where no long job outweighs all.
+
+`--on training` are the traces on which the constants of corrections were chosen: other made ones, and the
+first half of the recorded one. `--on judged` are those that were not looked at meanwhile: its second half.
 
 What owners say of their jobs is made:
 
@@ -20,37 +31,57 @@ import heapq
 import json
 import math
 import os
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from stretto.jobfile import JobSpec
-from stretto.model import Memory, Trigger
+from stretto.model import FloatArray, Memory, Trigger
 from stretto.scheduler.round import decide
+from stretto.service.forecast.corrections import AT_ONCE_S, DrawnInterval, ForecastRecord, Interval, corrected
 from stretto.service.forecast.fork import fork_of
 from stretto.service.forecast.simulate import outlook_of
 from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
+from stretto.service.state.duration_errors import DurationErrors
 from stretto.service.state.events import Event
 from stretto.service.state.reducer import apply
 from stretto.service.state.state import State
 from stretto.traces import read_trace
 
-SETTINGS = (  # trace, what owners say, jobs that come first
-    ("synthetic-philly", "more"),
-    ("helios-saturn", "about"),
-    ("philly", "nothing"),
-)
+
+@dataclass(frozen=True)
+class Source:
+    """Where jobs are taken from."""
+
+    trace: str
+    owners: str  # what they say
+    part: tuple[float, float] = (0.0, 1.0)  # of its jobs, by submission
+
+
+SOURCES = {
+    "training": (
+        Source("synthetic-philly:hours=240,seed=3", "more"),
+        Source("helios-saturn:seed=3", "about"),
+        Source("philly", "nothing", (0.0, 0.5)),
+    ),
+    "judged": (
+        Source("synthetic-philly:hours=240", "more"),
+        Source("helios-saturn", "about"),
+        Source("philly", "nothing", (0.5, 1.0)),
+    ),
+}
 GPUS_OF_A_NODE = 8
+PROMISED = 0.8  # of what happens is to lie inside
+JUST_S = 1.0  # beside an interval that still counts as inside, as in the service
 DUE = frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY, Trigger.ROUND, Trigger.WAKE})
 LOAD = 1.2  # GPU time that the jobs would take while they come, over that of the cluster: so that jobs wait
-WARM = 1 / 3  # of the jobs have ended before the first forecast: a service has a past
+FIRST, LAST = 0.05, 0.9  # of the jobs of a place have ended at its first and last forecast
+PLACES, UNCOUNTED = 14, 4  # that jobs are taken from; a service has a past
 
 
 @dataclass(frozen=True)
@@ -132,80 +163,96 @@ class World:
         return min(times, default=math.inf)
 
 
-@dataclass
-class Hits:
-    """Forecasts, and what became of them."""
+@dataclass(frozen=True)
+class Told:
+    """A forecast, and what became of it."""
 
-    spans: dict[tuple[str, str], tuple[float, float, float]] = field(
-        default_factory=dict
-    )  # (what, job) → when, low, high
-    found: Counter[tuple[str, str]] = field(default_factory=Counter)  # (what, inside | early | late)
-    width_s: dict[str, list[float]] = field(default_factory=lambda: {"start": [], "end": []})
+    kind: str  # start | end
+    said: DrawnInterval
+    corrected: Interval
+    at_s: float = math.nan  # it happened
+
+
+@dataclass
+class Forecasts:
+    """The first forecasts of each job at one place."""
+
+    record: ForecastRecord
+    told: dict[tuple[str, str], Told] = field(default_factory=dict)  # by kind and job
+    noted: set[tuple[str, str]] = field(default_factory=set)  # what is in the record
 
     def foresee(self, world: World, draws: int) -> None:
         """What is said now of jobs of which nothing was said before."""
+        self.note(world.state)
+        waits = ((told.kind, told.said) for key, told in self.told.items() if key not in self.noted)
         fork = fork_of(world.state, world.now_s, memory=world.memory)
         outlook = outlook_of(fork, draws)
+        corrections = self.record.corrections(waits, world.now_s)
         for member in fork.members:
             job = str(member.job.id)
-            waits = member.held is None and not world.state.jobs[job].accounting.starts
-            for what, span in (
-                *((("start", outlook.start(job)),) if waits else ()),
+            waits_now = member.held is None and not world.state.jobs[job].accounting.starts
+            for kind, span in (
+                *((("start", outlook.start(job)),) if waits_now else ()),
                 ("end", outlook.end(job)),
             ):
-                if (what, job) not in self.spans and isfinite(span.middle_s):
-                    self.spans[what, job] = world.now_s, span.low_s, span.high_s
+                if (kind, job) not in self.told and isfinite(span.middle_s):
+                    better = corrected(corrections, kind, span, world.now_s)
+                    self.told[kind, job] = Told(kind, DrawnInterval(world.now_s, span), better)
 
-    def compare(self, state: State) -> None:
-        """What has happened, beside what was said of it."""
-        for (what, job), (_, low_s, high_s) in self.spans.items():
+    def note(self, state: State) -> None:
+        """What has happened goes into the record."""
+        happened_now: list[tuple[float, tuple[str, str]]] = []
+        for kind, job in self.told.keys() - self.noted:
             record = state.jobs[job]
-            at_s = record.accounting.first_start_s if what == "start" else record.ended_s
-            if not isfinite(at_s):
-                continue
-            word = "early" if at_s < low_s - 1.0 else "late" if at_s > high_s + 1.0 else "inside"
-            self.found[what, word] += 1
-            if isfinite(high_s):
-                self.width_s[what].append(high_s - low_s)
-
-    def add(self, other: "Hits") -> None:
-        """Count those of another life of a service, too."""
-        self.found += other.found
-        for what, widths in other.width_s.items():
-            self.width_s[what] += widths
+            at_s = record.accounting.first_start_s if kind == "start" else record.ended_s
+            if at_s is not None and isfinite(at_s):
+                happened_now.append((at_s, (kind, job)))
+        for at_s, key in sorted(happened_now):
+            told = self.told[key]
+            self.record.note(told.kind, told.said, at_s)
+            self.told[key] = replace(told, at_s=at_s)
+            self.noted.add(key)
 
 
-def arrivals_of(trace: str, said: str, jobs: int, seed: int) -> list[Arrival]:
-    """Jobs of a trace that follow each other, from a place that is drawn."""
-    workload = read_trace(trace)
+def places_of(source: Source, jobs: int, seed: int) -> list[list[Arrival]]:
+    """So many jobs from each of some places of a trace, in order of time."""
+    workload = read_trace(source.trace)
     pairs = sorted(zip(workload.jobs, workload.truths, strict=True), key=lambda pair: pair[0].submitted_s)
     pairs = [pair for pair in pairs if isfinite(pair[1].duration_s) and pair[0].gpus <= 64]
+    pairs = pairs[int(source.part[0] * len(pairs)) : int(source.part[1] * len(pairs))]
     draw = np.random.default_rng(seed)
-    first = int(draw.integers(0, max(len(pairs) - jobs, 1)))
-    chosen = pairs[first : first + jobs]
-    begins_s = chosen[0][0].submitted_s
+    stride = (len(pairs) - jobs) / PLACES
 
     def word(lasts_s: float) -> float | None:
-        if said == "more":
+        if source.owners == "more":
             return lasts_s * float(draw.uniform(1.0, 5.0))
-        return lasts_s * float(np.exp(0.5 * draw.normal())) if said == "about" else None
+        return lasts_s * float(np.exp(0.5 * draw.normal())) if source.owners == "about" else None
 
-    return [
-        Arrival(job.submitted_s - begins_s, job.gpus, max(truth.duration_s, 1.0), word(truth.duration_s))
-        for job, truth in chosen
-    ]
+    places = []
+    for number in range(PLACES):
+        first = int(number * stride + draw.uniform(0.0, max(stride - jobs, 1.0)))
+        chosen = pairs[first : first + jobs]
+        begins_s = chosen[0][0].submitted_s
+        places.append(
+            [
+                Arrival(
+                    job.submitted_s - begins_s, job.gpus, max(truth.duration_s, 1.0), word(truth.duration_s)
+                )
+                for job, truth in chosen
+            ]
+        )
+    return places
 
 
-def played(policy: str, arrivals: list[Arrival], forecasts: int, draws: int) -> Hits:
-    """A service of a size that jobs have to wait, up to the last end."""
-    span_s = max(arrivals[-1].at_s, 1.0)
-    asked = sum(job.gpus * min(job.lasts_s, span_s - job.at_s) for job in arrivals) / (LOAD * span_s)
-    nodes = max(math.ceil(asked / GPUS_OF_A_NODE), math.ceil(max(a.gpus for a in arrivals) / GPUS_OF_A_NODE))
-    world, hits = World(policy, nodes * GPUS_OF_A_NODE), Hits()
+def played(
+    world: World, arrivals: list[Arrival], looks: int, draws: int, record: ForecastRecord
+) -> list[Told]:
+    """Up to the last end."""
+    forecasts = Forecasts(record)
     coming = [(arrival.at_s, number, arrival) for number, arrival in enumerate(arrivals, start=1)]
     heapq.heapify(coming)
-    looks = iter(np.linspace(WARM, 0.9, forecasts) * len(arrivals))
-    look = next(looks)
+    at = iter(np.linspace(FIRST, LAST, looks) * len(arrivals))
+    look = next(at)
     while coming or world.state.open:
         world.now_s = min(coming[0][0] if coming else math.inf, world.next_s())
         world.end_due()
@@ -214,55 +261,82 @@ def played(policy: str, arrivals: list[Arrival], forecasts: int, draws: int) -> 
             world.submit(str(number), arrival)
         world.decide()
         if len(world.state.ended) >= look:
-            hits.foresee(world, draws)
-            look = next(looks, math.inf)
-    hits.compare(world.state)
-    return hits
+            forecasts.foresee(world, draws)
+            look = next(at, math.inf)
+    forecasts.note(world.state)
+    return list(forecasts.told.values())
 
 
-def figures(hits: Hits) -> dict[str, Any]:
-    """Shares of what lies inside, before and after the intervals."""
-    rows: dict[str, Any] = {}
-    for what in ("start", "end"):
-        total = sum(hits.found[what, word] for word in ("inside", "early", "late"))
-        rows[what] = {
-            "forecasts": total,
-            **{
-                word: round(hits.found[what, word] / max(total, 1), 3) for word in ("inside", "early", "late")
-            },
-            "width_h": round(float(np.median(hits.width_s[what] or [0.0])) / 3600, 2),
-        }
-    return rows
+def gpus_for(arrivals: list[Arrival]) -> int:
+    """A size of the cluster with which jobs have to wait, in whole nodes."""
+    span_s = max(arrivals[-1].at_s, 1.0)
+    asked = sum(job.gpus * min(job.lasts_s, span_s - job.at_s) for job in arrivals) / (LOAD * span_s)
+    widest = max(arrival.gpus for arrival in arrivals)
+    return max(math.ceil(asked / GPUS_OF_A_NODE), math.ceil(widest / GPUS_OF_A_NODE)) * GPUS_OF_A_NODE
 
 
-def settings(wanted: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
-    """Policy, trace, and what owners say."""
-    for policy in wanted.policies:
-        for trace, said in SETTINGS:
-            if not wanted.traces or trace in wanted.traces:
-                yield policy, trace, said
+def lived(policy: str, source: Source, wanted: argparse.Namespace) -> list[Told]:
+    """One service at all places, and what it has told at those that count."""
+    record, past, told = ForecastRecord(), DurationErrors(), list[Told]()
+    for number, arrivals in enumerate(places_of(source, wanted.jobs, wanted.seed)):
+        world = World(policy, gpus_for(arrivals))
+        world.state.duration_errors = past
+        here = played(world, arrivals, wanted.forecasts, wanted.draws, record)
+        told += here if number >= UNCOUNTED else []
+    return told
+
+
+def figures(told: list[Told], spans: list[Interval]) -> dict[str, Any]:
+    """Of forecasts and their intervals: shares inside, before and after; widths, and scores."""
+    made_s, at_s = np.array([(one.said.made_s, one.at_s) for one in told]).T
+    low_s, high_s = np.array([(span.low_s, span.high_s) for span in spans]).T
+    early, late = at_s < low_s - JUST_S, at_s > high_s + JUST_S
+    is_bounded = np.isfinite(high_s)
+    hours = [(each[is_bounded] - made_s[is_bounded]) / 3600 for each in (low_s, high_s, at_s)]
+    logs = [np.log(np.maximum(each * 3600, 0.0) + AT_ONCE_S) for each in hours]
+    return {
+        "inside": round(float(1.0 - early.mean() - late.mean()), 3),
+        "early": round(float(early.mean()), 3),
+        "late": round(float(late.mean()), 3),
+        "unbounded": round(float(1.0 - is_bounded.mean()), 3),
+        "width_h": round(float((hours[1] - hours[0]).mean()), 2),
+        "middle_width_h": round(float(np.median(hours[1] - hours[0])), 2),
+        "score_h": round(float(scores(*hours).mean()), 2),
+        "width_log": round(float((logs[1] - logs[0]).mean()), 2),
+        "score_log": round(float(scores(*logs).mean()), 2),
+    }
+
+
+def scores(low: FloatArray, high: FloatArray, at: FloatArray) -> FloatArray:
+    """(forecasts,) the interval score: small for those that are narrow and hold."""
+    return (high - low) + 2.0 / (1.0 - PROMISED) * (np.maximum(low - at, 0.0) + np.maximum(at - high, 0.0))
 
 
 def main() -> None:
-    """Measure, and print one JSON object for each trace."""
+    """Measure, and print a JSON object for each trace, kind of forecast and way to make intervals."""
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
-    parser.add_argument("--jobs", type=int, default=400)
-    parser.add_argument("--forecasts", type=int, default=40)
+    parser.add_argument("--on", choices=sorted(SOURCES), default="judged")
+    parser.add_argument("--jobs", type=int, default=300, help="of each place")
+    parser.add_argument("--forecasts", type=int, default=10, help="at each place")
     parser.add_argument("--draws", type=int, default=9)
     parser.add_argument("--policies", nargs="+", default=["fifo"])
-    parser.add_argument("--traces", nargs="+", default=[])
-    parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[1], help="places in the traces; one sum of all"
-    )
+    parser.add_argument("--traces", nargs="+", default=[], help="those whose names begin so; all")
+    parser.add_argument("--seed", type=int, default=1, help="of the places, and of what owners say")
     wanted = parser.parse_args()
     print(json.dumps({"cores": os.cpu_count(), **vars(wanted)}))
-    for policy, trace, said in settings(wanted):
-        hits = Hits()
-        for seed in wanted.seeds:
-            arrivals = arrivals_of(trace, said, wanted.jobs, seed)
-            hits.add(played(policy, arrivals, wanted.forecasts, wanted.draws))
-        print(json.dumps({"policy": policy, "trace": trace, "owners": said, **figures(hits)}), flush=True)
+    for policy in wanted.policies:
+        for source in SOURCES[wanted.on]:
+            if wanted.traces and not source.trace.startswith(tuple(wanted.traces)):
+                continue
+            told = lived(policy, source, wanted)
+            for kind in ("start", "end"):
+                mine = [one for one in told if one.kind == kind]
+                row = {"policy": policy, "trace": source.trace, "owners": source.owners, "kind": kind}
+                row |= {"forecasts": len(mine)}
+                drawn, better = [one.said.span for one in mine], [one.corrected for one in mine]
+                print(json.dumps({**row, "intervals": "drawn", **figures(mine, drawn)}), flush=True)
+                print(json.dumps({**row, "intervals": "corrected", **figures(mine, better)}), flush=True)
 
 
 if __name__ == "__main__":

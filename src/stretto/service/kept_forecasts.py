@@ -6,17 +6,24 @@ is compared with what happens: of a job its first forecast of its start, and its
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite, nan
 
 from stretto.model import InputError
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
+from stretto.service.forecast.all_jobs import AllJobs, Spans, all_jobs
+from stretto.service.forecast.corrections import (
+    Corrections,
+    DrawnInterval,
+    ForecastRecord,
+    Interval,
+    corrected,
+)
 from stretto.service.forecast.fork import Fork, fork_of
-from stretto.service.forecast.simulate import DRAWS, LONGEST_S, Interval, answered, outlook_of, packed
+from stretto.service.forecast.simulate import answered, packed
 from stretto.service.pool import Closed, OutOfMemory, OutOfTime, Pool, TooManyWaiting
 from stretto.service.pool.pool import Work
 from stretto.service.scheduling.loop import SchedulingLoop
@@ -29,7 +36,6 @@ FIRST_S = 20.0  # after a start, and after the first job has come; chosen: other
 MOST_WAITING = 1_000  # jobs that wait and are foreseen, the first in line; chosen: copying them takes 20 ms
 OWN = "\0forecasts"  # in whose turn the work is done; no user is called so
 JUST_S = 1.0  # beside an interval that still counts as inside; chosen
-Spans = dict[str, tuple[Interval, Interval]]  # of start and end, by job
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +48,17 @@ class KeptForecasts:
     scheduling: SchedulingLoop
     clock: Clock
     pool: Pool
-    latest: Spans = field(default_factory=dict)
-    made_s: float = -float("inf")  # on the clock of the service
+    latest: dict[str, tuple[Interval, Interval]] = field(default_factory=dict)  # starts and ends
+    made_s: float = -inf  # on the clock of the service
+    reached_s: float = nan  # up to when was looked ahead then; NaN: never
+    draws: int = 0
+    took_s: float = 0.0  # of a processor
     assumed: tuple[str, ...] = ()
     found: Counter[tuple[str, str]] = field(default_factory=Counter)  # (start | end, inside | early | late)
-    _open: dict[tuple[str, str], Interval] = field(default_factory=dict)  # first forecasts, by what and job
+    record: ForecastRecord = field(default_factory=ForecastRecord)
+    corrections: Corrections = field(default_factory=dict)  # what earlier forecasts say of the next
+    # First forecasts, by what and job: as drawn, and as told.
+    _open: dict[tuple[str, str], tuple[DrawnInterval, Interval]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Listen to what happens."""
@@ -56,12 +68,10 @@ class KeptForecasts:
         """Look ahead again and again, until cancelled; not while no job is open."""
         await asyncio.sleep(FIRST_S)
         while True:
-            began = time.monotonic()
             state = self.log_writer.state
             if state.open and state.cluster is not None:
                 await self.look_ahead()
-                took_s = time.monotonic() - began
-                await asyncio.sleep(max(EVERY_S, took_s / PART_OF_A_CORE))
+                await asyncio.sleep(max(EVERY_S, self.took_s / PART_OF_A_CORE))
             else:
                 self.latest = {}
                 await asyncio.sleep(FIRST_S)
@@ -74,27 +84,36 @@ class KeptForecasts:
             state = self.log_writer.state
             now_s, memory = self.clock.now_s(), self.scheduling.memory
             forks.append(fork_of(state, now_s, memory=memory, most_waiting=MOST_WAITING))
-            return answered, (state.configured, await asyncio.to_thread(packed, spans_of, forks[0]))
+            return answered, (state.configured, await asyncio.to_thread(packed, all_jobs, forks[0]))
 
         try:
-            self.take(await self.pool.call(OWN, prepare))
-            self.made_s, self.assumed = forks[0].now_s, forks[0].assumed
+            seen: AllJobs = await self.pool.call(OWN, prepare)
+            self.take(seen.spans, forks[0].now_s)
+            self.assumed = (*forks[0].assumed, *seen.assumed)
+            self.reached_s, self.draws, self.took_s = seen.reached_s, seen.draws, seen.took_s
         except (TooManyWaiting, OutOfTime, OutOfMemory, InputError, RuntimeError) as wrong:
             log.warning("no forecast was made: %s", wrong or type(wrong).__name__)
         except Closed:
             return
 
-    def take(self, spans: Spans) -> None:
-        """Keep a forecast. Of a job of which nothing was said before it is compared with what happens."""
-        self.latest = spans
+    def take(self, spans: Spans, made_s: float) -> None:
+        """Keep a forecast, corrected. Of jobs of which nothing was said it is compared with what happens.
+
+        spans: as drawn from the state at `made_s`.
+        """
+        waits = ((kind, drawn) for (kind, _), (drawn, _) in self._open.items())
+        self.corrections = self.record.corrections(waits, self.clock.now_s())
+        self.latest, self.made_s = {}, made_s
         for job, (start, end) in spans.items():
             record = self.log_writer.state.open_job(job)
             if record is None:
                 continue
-            foreseen = [("start", start)] if not record.accounting.starts else []
-            for what, span in (*foreseen, ("end", end)):
-                if isfinite(span.middle_s):
-                    self._open.setdefault((what, job), span)
+            has_started = record.accounting.starts > 0
+            first = start if has_started else corrected(self.corrections, "start", start, made_s)
+            self.latest[job] = first, corrected(self.corrections, "end", end, made_s)
+            for kind, drawn, span in zip(("start", "end"), (start, end), self.latest[job], strict=True):
+                if isfinite(drawn.middle_s) and not (kind == "start" and has_started):
+                    self._open.setdefault((kind, job), (DrawnInterval(made_s, drawn), span))
 
     def heard(self, told: Sequence[tuple[int, Event]]) -> None:
         """Compare what has happened with what was foreseen."""
@@ -110,11 +129,12 @@ class KeptForecasts:
                 self._open.pop(("start", record.id), None)  # it never started
                 self.latest.pop(record.id, None)
 
-    def _compare(self, what: str, job: str, at_s: float) -> None:
-        span = self._open.pop((what, job), None)
-        if span is not None:
+    def _compare(self, kind: str, job: str, at_s: float) -> None:
+        drawn, span = self._open.pop((kind, job), (None, None))
+        if drawn is not None and span is not None:
             early, late = at_s < span.low_s - JUST_S, at_s > span.high_s + JUST_S
-            self.found[what, "early" if early else "late" if late else "inside"] += 1
+            self.found[kind, "early" if early else "late" if late else "inside"] += 1
+            self.record.note(kind, drawn, at_s)
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
         """How many forecasts have held, of how many, for starts and ends."""
@@ -125,12 +145,3 @@ class KeptForecasts:
             }
             for what in ("start", "end")
         }
-
-
-def spans_of(fork: Fork) -> Spans:
-    """When each job of a fork would start and end."""
-    outlook = outlook_of(fork, DRAWS, None, time.perf_counter() + LONGEST_S)
-    return {
-        str(member.job.id): (outlook.start(member.job.id), outlook.end(member.job.id))
-        for member in fork.members
-    }

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.service.http.rig import a_rig, play
 
-from stretto.service.forecast.simulate import Interval
+from stretto.service.forecast.corrections import DrawnInterval, Interval
 from stretto.service.kept_forecasts import KeptForecasts
 
 pytestmark = pytest.mark.sqlite
@@ -26,8 +26,8 @@ def test_what_became_of_each_first_forecast_is_counted(tmp_path: Path) -> None:
             soon, later = Interval(now_s, now_s, now_s + 500.0), Interval(now_s + 600.0, now_s + 600.0, inf)
             never = Interval(inf, inf, inf)
             said = ((soon, soon), (soon, later), (later, never), (soon, soon))
-            forecasts.take(dict(zip(jobs, said, strict=True)))
-            forecasts.take({jobs[0]: (later, later)})  # a second one of the same job does not count
+            forecasts.take(dict(zip(jobs, said, strict=True)), now_s)
+            forecasts.take({jobs[0]: (later, later)}, now_s)  # a second one of the same job does not count
             for job in jobs[:2]:
                 for index in range(4):
                     await rig.backend.finish(f"{job}.1.{index}", 0)
@@ -47,6 +47,36 @@ def test_what_became_of_each_first_forecast_is_counted(tmp_path: Path) -> None:
             assert found["stretto_forecasts_total", "inside", "start"] == 1.0
             assert found["stretto_forecasts_total", "early", "end"] == 1.0
             assert found["stretto_forecasts_total", "end", "late"] == 0.0
+
+    play(story)
+
+
+@pytest.mark.processes
+def test_forecasts_are_told_corrected_once_enough_has_become_of_earlier_ones(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
+            forecasts: KeptForecasts = rig.service.forecasts
+            job = await rig.submit("ada", text=FOUR.format(name="j"))
+            await rig.until(lambda: len(rig.backend.started) == 4)
+            drawn = (await ada.post("/api/v1/whatif", json={})).json()["present"]["jobs"][0]["end"]
+            now_s = rig.service.clock.now_s()
+            span = Interval(now_s + 3600.0, now_s + 3000.0, now_s + 4000.0)
+            for _ in range(30):
+                forecasts.record.note("end", DrawnInterval(now_s, span), now_s + 36_000.0)  # nine hours late
+            forecasts.take({job: (span, span)}, now_s)
+            assert forecasts.latest[job][0] == span  # it has started
+            assert forecasts.latest[job][1].high_s == pytest.approx(now_s + 36_000.0)
+            (told,) = (await ada.post("/api/v1/whatif", json={})).json()["present"]["jobs"]
+            assert told["end"]["middle"] == pytest.approx(drawn["middle"], abs=60.0)
+            assert told["end"]["high"] > drawn["high"] + 3600.0
+            explained = (await ada.get(f"/api/v1/jobs/{job}/explain")).json()
+            assert explained["end"]["high"] > drawn["high"] + 3600.0
+            await rig.backend.finish(f"{job}.1.0", 0)
+            for index in range(1, 4):
+                await rig.backend.finish(f"{job}.1.{index}", 0)
+            await rig.until(lambda: forecasts.found)
+            assert forecasts.found == {("end", "early"): 1}
+            assert len(forecasts.record.rows["end"]) == 31  # and goes into the record, as it was drawn
 
     play(story)
 
@@ -77,6 +107,9 @@ def test_an_explanation_of_one_of_many_jobs_has_what_was_foreseen_before(
             for key in ("low", "middle", "high"):  # the same futures, some seconds later
                 assert told["start"][key] == pytest.approx(foreseen[key], abs=120.0)
             assert told["assumed"][0].startswith("as foreseen ")
+            kept: KeptForecasts = rig.service.forecasts
+            unix_s = rig.service.state.unix_s
+            assert (told["draws"], told["foreseen"]) == (9, pytest.approx(kept.reached_s + unix_s, abs=0.01))
             assert "; starts in about " in told["headline"]
             assert (await ada.get(runs)).json()["end"]["middle"] > told["now"]
 

@@ -26,8 +26,9 @@ from stretto.model import (
 )
 from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.scheduler.round import Scheduler, decide
+from stretto.service.forecast.corrections import Interval
 from stretto.service.forecast.fork import Fork, fork_of
-from stretto.service.forecast.simulate import DRAWS, Forecast, Interval, outlook_of, span_json, span_of
+from stretto.service.forecast.simulate import DRAWS, Forecast, outlook_of, span_json
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.messages import NEVER, gpus_of, headline, span_in_words
 from stretto.service.state.records import JobRecord
@@ -184,9 +185,14 @@ def explained_at_once(
     now_s: float,
     spans: Mapping[str, tuple[Interval, Interval]],
     made_s: float,
+    reached_s: float,
+    draws: int,
     assumed: Sequence[str],
 ) -> dict[str, Any]:
-    """The answer without asking the policy anything. spans: starts and ends as foreseen at `made_s`."""
+    """The answer without asking the policy anything.
+
+    spans: starts and ends as foreseen at `made_s` in so many draws, up to `reached_s`.
+    """
     began = time.perf_counter()
     waits, ended = not status.gpus, status.ended_s is not None
     span = spans.get(record.id)
@@ -197,13 +203,13 @@ def explained_at_once(
     findings = Findings(
         basis=remaining_of(record, now_s).basis.value if not ended else "",
         when=when if is_foreseen else None,
-        foreseen_s=nan,
-        draws=DRAWS if is_foreseen else 0,
+        foreseen_s=reached_s if span is not None else nan,
+        draws=draws if span is not None else 0,
         starts_as=None,
         changes=[],
         holders=_holders_at_once(state, record, spans) if waits and not ended else [],
         prices=_prices_at_once(state),
-        assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *assumed] if is_foreseen else [],
+        assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *assumed] if span is not None else [],
     )
     return answer_of(status, findings, now_s, state.unix_s, began)
 
@@ -388,8 +394,7 @@ def _holders(question: Question, outlook: Forecast | None) -> list[dict[str, Any
             continue
         end = None
         if outlook is not None:
-            draws = [draw.fates[name].end_s for draw in outlook.draws if name in draw.fates]
-            end = span_json(span_of(draws), question.unix_s) if draws else None
+            end = span_json(outlook.end(name), question.unix_s) if name in outlook.holding else None
         called, user = question.names.get(name, ("", ""))
         holders.append(
             {

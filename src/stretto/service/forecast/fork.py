@@ -39,6 +39,7 @@ from stretto.model import (
 )
 from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.scheduler.round import Scheduler
+from stretto.service.forecast.corrections import Corrections, Interval, corrected
 from stretto.service.scheduling.constraints import constraints_of
 from stretto.service.scheduling.estimates import (
     RESTART_S,
@@ -119,6 +120,11 @@ class Fork:
     usage: UsageLedger = field(default_factory=UsageLedger)  # of jobs that hold nothing yet
     ended_jobs: EndedJobs = field(default_factory=EndedJobs)
     errors: Distributions = field(default_factory=dict)  # of beliefs about durations, where they are known
+    corrections: Corrections = field(default_factory=dict)  # of intervals; none: they are as drawn
+
+    def corrected(self, kind: str, span: Interval) -> Interval:
+        """An interval of a "start" or an "end" that lies ahead."""
+        return corrected(self.corrections, kind, span, self.now_s)
 
     def under(self, configured: Configured) -> "Fork":
         """The same moment under another scheduler, which remembers nothing."""

@@ -12,12 +12,12 @@ from stretto.service.forecast.fork import Fork
 from stretto.service.forecast.simulate import (
     DRAWS,
     LONGEST_S,
+    Forecast,
     Sample,
     deadline_in,
     outside_of,
     play,
     span_json,
-    span_of,
 )
 from stretto.sim.world import SimulatedWorld
 
@@ -96,6 +96,7 @@ def sizes_ahead(fork: Fork, asked: Ahead, unix_s: float, draws: int = DRAWS) -> 
             break
         recorders.append(recorder)
         samples.append(sample)
+    outlook = Forecast(fork, tuple(samples))
     return {
         "policy": fork.configured.policy,
         "draws": len(samples),
@@ -104,20 +105,12 @@ def sizes_ahead(fork: Fork, asked: Ahead, unix_s: float, draws: int = DRAWS) -> 
         "jobs": {
             name: {
                 "held": fan_json(np.array([recorder.by_job[row] for recorder in recorders])),
-                "start": span_json(span_of([_start(sample, name) for sample in samples]), unix_s),
-                "end": span_json(span_of([_end(sample, name) for sample in samples]), unix_s),
+                "start": span_json(outlook.start(name), unix_s),
+                "end": span_json(outlook.end(name), unix_s),
             }
             for row, name in enumerate(asked.jobs)
         },
     }
-
-
-def _start(sample: Sample, job: str) -> float:
-    return sample.fates[job].start_s if job in sample.fates else inf
-
-
-def _end(sample: Sample, job: str) -> float:
-    return sample.fates[job].end_s if job in sample.fates else inf
 
 
 def fan_json(values: FloatArray) -> dict[str, list[float | None]]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
+from stretto.service.forecast.all_jobs import ALL_S, MOST_ASKED, affordable
+from stretto.service.forecast.corrections import Interval
 from stretto.service.forecast.fork import Fork
-from stretto.service.forecast.simulate import DRAWS, LONGEST_S, Interval, deadline_in, outlook_of
+from stretto.service.forecast.simulate import DRAWS, LONGEST_S, deadline_in, outlook_of
 from stretto.sim.world import SimulatedWorld
 
 AHEAD_S = 24 * 3600.0  # that is looked at; chosen: what comes later is hardly foreseen
@@ -28,7 +30,9 @@ def line_ahead(fork: Fork, ahead_s: float = AHEAD_S, draws: int = DRAWS) -> Line
     def enough(world: SimulatedWorld, starts: Mapping[str, float]) -> bool:
         return world.now_s >= fork.now_s + ahead_s
 
-    outlook = outlook_of(fork, draws, enough, deadline_in(LONGEST_S))
+    until = deadline_in(LONGEST_S)
+    fork, _ = affordable(fork, fork.now_s + ahead_s)
+    outlook = outlook_of(fork, draws, enough, until, ALL_S if len(fork.members) > MOST_ASKED else inf)
     spans = {
         str(member.job.id): (outlook.start(member.job.id), outlook.end(member.job.id))
         for member in fork.members

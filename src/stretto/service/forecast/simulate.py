@@ -5,6 +5,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from math import inf, isfinite
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ import numpy as np
 from stretto.model import Allocation, Constraints, InputError, Plan, StrettoError, ints, types_in_words
 from stretto.scheduler.constraints.job_rows import select_jobs
 from stretto.scheduler.round import Scheduler, decide
+from stretto.service.forecast.corrections import Interval
 from stretto.service.forecast.fork import NEW, Fork, world_of
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.state.events import Configured
@@ -155,20 +157,6 @@ def _decided(world: SimulatedWorld, scheduler: Scheduler, constraints: Constrain
     return replace(plan, actions=tuple(action for action in plan.actions if action.job not in staying))
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A time with how sure it is: the middle of the draws, and where most of them lie. Infinite: never."""
-
-    middle_s: float
-    low_s: float
-    high_s: float
-
-    @property
-    def plus_minus_s(self) -> float:
-        """Half of the distance."""
-        return (self.high_s - self.low_s) / 2
-
-
 def span_of(values: Sequence[float]) -> Interval:
     """The span of some draws; what most of them did not reach is infinite."""
     ordered = sorted(values)
@@ -189,16 +177,23 @@ def outside_of(draws: int) -> int:
 class Forecast:
     """What a scheduler would make of a fork."""
 
-    policy: str
+    fork: Fork = field(repr=False)
     draws: tuple[Sample, ...] = field(repr=False)
 
     def start(self, job: str) -> Interval:
-        """When a job would start."""
-        return span_of([draw.fates[job].start_s if job in draw.fates else inf for draw in self.draws])
+        """When a job would start; of one that holds GPUs, now."""
+        span = span_of([draw.fates[job].start_s if job in draw.fates else inf for draw in self.draws])
+        return span if job in self.holding else self.fork.corrected("start", span)
 
     def end(self, job: str) -> Interval:
         """When a job would end."""
-        return span_of([draw.fates[job].end_s if job in draw.fates else inf for draw in self.draws])
+        span = span_of([draw.fates[job].end_s if job in draw.fates else inf for draw in self.draws])
+        return self.fork.corrected("end", span)
+
+    @cached_property
+    def holding(self) -> frozenset[str]:
+        """Jobs that hold GPUs."""
+        return frozenset(str(member.job.id) for member in self.fork.members if member.held is not None)
 
     def always_end(self) -> frozenset[str]:
         """Jobs that end in every draw: means over fewer in one forecast than in another compare nothing."""
@@ -219,17 +214,23 @@ class Forecast:
         return span_of([max((fate.end_s for fate in one.fates.values()), default=inf) for one in self.draws])
 
 
-def outlook_of(fork: Fork, draws: int = DRAWS, stop: Stop | None = None, until: float = inf) -> Forecast:
-    """Several draws; fewer, but at least one, where time runs out."""
+def outlook_of(
+    fork: Fork, draws: int = DRAWS, stop: Stop | None = None, until: float = inf, processor_s: float = inf
+) -> Forecast:
+    """Several draws; fewer, but at least one, where time runs out.
+
+    until: as of `play`. processor_s: no draw begins once so much of a processor was used.
+    """
     samples: list[Sample] = []
+    enough_s = time.process_time() + processor_s
     for seed in range(draws):
-        if samples and time.perf_counter() >= until:
+        if samples and (time.perf_counter() >= until or time.process_time() >= enough_s):
             break
         sample = play(fork, seed, stop, until)
         if samples and time.perf_counter() >= until:
             break  # half a draw would say that nothing ends
         samples.append(sample)
-    return Forecast(fork.configured.policy, tuple(samples))
+    return Forecast(fork, tuple(samples))
 
 
 def configured_as(
@@ -277,7 +278,7 @@ def as_json(
             }
         )
     return {
-        "policy": outlook.policy,
+        "policy": fork.configured.policy,
         "draws": len(outlook.draws),
         "mean_jct_s": span_json(outlook.mean_jct_s(submitted), 0.0),
         "counted_jobs": len(submitted),

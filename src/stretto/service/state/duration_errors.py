@@ -20,6 +20,7 @@ LEAST_AT_RISK = 10  # jobs that lasted so long, for what became of them to say h
 SHORTEST_S = 1.0  # of a job that has ended, in logarithms
 TAIL = 0.2  # of all, the largest, from which it is told how large those are that are larger still; chosen
 LEAST_IN_TAIL = 5  # jobs of these that have ended; chosen
+MOST_LONGER = 10.0  # times the longest of all that a job is taken to need at most; chosen
 USUAL_TAIL = 1.0  # a job that has lasted so long is as likely as not to take twice as long; chosen
 
 
@@ -103,7 +104,7 @@ def left_after(
         least = np.log(np.maximum(had_s, 1e-9) / whole_s)
     drawn, beyond = errors.draw(least, chance)
     longest_s = np.maximum(had_s, whole_s * np.exp(errors.values[-1]))
-    larger = np.maximum(1.0 - beyond, 1e-2) ** -errors.tail
+    larger = np.minimum(np.maximum(1.0 - beyond, 1e-2) ** -errors.tail, MOST_LONGER)
     took_s = np.where(np.isnan(drawn), longest_s * larger, whole_s * np.exp(drawn))
     return np.maximum(took_s - had_s, SHORTEST_S)
 

@@ -77,7 +77,8 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
     scheduling, kept = service.scheduling, service.forecasts
     if len(service.state.open) > MOST_SIMULATED:
         status, now_s = service.status_of(record), service.clock.now_s()
-        told = explained_at_once(service.state, record, status, now_s, kept.latest, kept.made_s, kept.assumed)
+        seen = kept.latest, kept.made_s, kept.reached_s, kept.draws, kept.assumed
+        told = explained_at_once(service.state, record, status, now_s, *seen)
         return {**_of_ones_own(service, caller, told), "held": kept.held()}
 
     async def prepare() -> Work:
@@ -91,7 +92,8 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
             median_low(scheduling.took_ms[-RECENT:]) if scheduling.took_ms else 0.0,
             scheduling.memory,
         )
-        question = replace(question, status=service.status_of(record))
+        fork = replace(question.fork, corrections=kept.corrections)
+        question = replace(question, status=service.status_of(record), fork=fork)
         return answered, (service.state.configured, await asyncio.to_thread(packed, explained, question))
 
     asked = worked(service.short_work, caller, "the explanation", prepare)
@@ -122,6 +124,7 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
         past = await service.archive.named(spec, caller.user)
         state, memory = service.state, service.scheduling.memory
         fork = fork_of(state, service.clock.now_s(), more=(spec, caller.user), past=past, memory=memory)
+        fork = replace(fork, corrections=service.forecasts.corrections)
         return answered, (
             state.configured,
             await asyncio.to_thread(packed, would_start, fork, state.unix_s),
@@ -179,6 +182,7 @@ async def whatif(asks: Asks, request: Request, service: Asked, caller: Who) -> d
         common["now"] = round(now_s + state.unix_s, 3)
         common["left_out"] = {name: why for name, why in present.left_out.items() if name not in hidden}
         common["assumed"] = list(forks[-1].assumed)
+        forks = [replace(fork, corrections=service.forecasts.corrections) for fork in forks]
         question = await asyncio.to_thread(packed, foreseen, forks, asks.draws, state.unix_s)
         return answered, (state.configured, question)
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from stretto.service.forecast.simulate import answered, packed, span_json
 from stretto.service.http import over_time_schemas
 from stretto.service.http.auth import Asked, Caller, Who
 from stretto.service.http.problems import Json
+from stretto.service.kept_forecasts import MOST_WAITING
 from stretto.service.pool import Closed, OutOfMemory, OutOfTime, TooManyWaiting
 from stretto.service.pool.pool import Work
 from stretto.service.scheduling.loop import SchedulingLoop
@@ -83,7 +84,9 @@ class SharedForecast:
         began_s, service = time.monotonic(), self.service
 
         async def prepare() -> Work:
-            fork = fork_of(service.state, service.clock.now_s(), memory=service.scheduling.memory)
+            now_s, memory = service.clock.now_s(), service.scheduling.memory
+            fork = fork_of(service.state, now_s, memory=memory, most_waiting=MOST_WAITING)
+            fork = replace(fork, corrections=service.forecasts.corrections)
             return answered, (service.state.configured, await asyncio.to_thread(packed, line_ahead, fork))
 
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -231,7 +231,7 @@ async def forecast(
 
     async def prepare() -> Work:
         state, memory = service.state, service.scheduling.memory
-        fork = fork_of(state, now_s, memory=memory)
+        fork = replace(fork_of(state, now_s, memory=memory), corrections=service.forecasts.corrections)
         own = _own(service, caller, job)
         ahead = Ahead(hours * 3600.0, own)
         question = await asyncio.to_thread(packed, sizes_ahead, fork, ahead, state.unix_s, draws)
