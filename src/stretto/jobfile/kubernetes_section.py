@@ -67,11 +67,36 @@ def check_kubernetes(values: Mapping[str, Any]) -> None:
         elif key == "pod":
             if not isinstance(value, dict):
                 raise wrong(name, "what a pod's `spec` may say", value)
-            for taken in OURS:
-                if taken in value:
-                    raise InputError(f"{name}.{taken}: is set by Stretto, which chooses the node")
+            _check_pod(name, value)
         else:
             raise wrong("kubernetes: a key", f"one of {', '.join(KEYS)}", key)
+
+
+def _check_pod(name: str, pod: Mapping[str, Any]) -> None:
+    """Raise InputError for a patch that takes scheduling out of our hands, or GPUs that nobody counts."""
+    for taken in OURS:
+        if taken in pod:
+            raise InputError(f"{name}.{taken}: is set by Stretto, which chooses the node")
+    if "resourceClaims" in pod:
+        raise InputError(f"{name}.resourceClaims: devices of claims are not counted, expected resources.gpus")
+    if str(pod.get("priorityClassName", "")).startswith("system-"):
+        raise InputError(f"{name}.priorityClassName: expected one that is not the system's")
+    for containers in ("containers", "initContainers"):
+        for each in pod.get(containers) or ():
+            resources = each.get("resources") if isinstance(each, dict) else None
+            for kind in ("limits", "requests"):
+                asked = resources.get(kind) if isinstance(resources, dict) else None
+                for resource in asked if isinstance(asked, dict) else ():
+                    if is_gpu(str(resource)):
+                        raise InputError(
+                            f"{name}.{containers}: {kind} of {resource}: is set by Stretto, by resources.gpus"
+                        )
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether an extended resource is a GPU, or a part of one, by what device plug-ins call theirs."""
+    vendor, _, device = resource.partition("/")
+    return bool(device) and ("gpu" in device or "gpu" in vendor or device.startswith(("mig-", "i915", "xe")))
 
 
 def _check_gated_pods(name: str, value: Any) -> None:

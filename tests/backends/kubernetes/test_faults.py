@@ -401,6 +401,87 @@ async def test_a_pod_that_does_not_begin_is_taken_back_with_the_words_of_the_sch
         assert words in ended.why
 
 
+async def test_a_pod_that_its_node_just_gets_ready_is_left_alone(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path, pending_s=1.0) as (server, backend):
+        await backend.start(WORKER)
+        creating = [{"name": manifests.CONTAINER, "state": {"waiting": {"reason": "ContainerCreating"}}}]
+        bind(server, phase="Pending", containerStatuses=creating)
+        await asyncio.sleep(3 * backends.LOOK_S + 1.0)
+        assert manifests.WITHDRAWN not in pod_now(server)["metadata"]["annotations"]
+        backoff = [{"name": manifests.CONTAINER, "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+        bind(server, phase="Pending", containerStatuses=backoff)
+        noted = lambda: pod_now(server)["metadata"]["annotations"].get(manifests.WITHDRAWN, "")  # noqa: E731
+        await until(noted)
+        assert "ImagePullBackOff" in noted()
+
+
+async def test_what_pods_share_is_put_there_again_after_one_that_could_not_begin(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path, pending_s=1.0) as (server, backend):
+        await backend.start(WORKER)
+        for plural in ("configmaps", "services"):
+            for _, name in list(server.objects[plural]):
+                server.remove(plural, name, "jobs")
+        await until_phase(backend, "ended")
+        await backend.start(replace(WORKER, id="7.2.0"))
+        assert server.objects["configmaps"]
+        assert server.objects["services"]
+
+
+async def test_two_orders_at_once_are_both_given(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+        await asyncio.gather(backend.signal(WORKER.id, 10), backend.signal(WORKER.id, 12))
+        orders = pod_now(server)["metadata"]["annotations"][manifests.ORDERS].splitlines()
+        assert sorted(json.loads(order)["signal"] for order in orders) == [10, 12]
+
+
+async def test_finalizers_of_others_stay_when_a_pod_is_let_go(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        finalizers = [*pod_now(server)["metadata"]["finalizers"], "example.com/books"]
+        server.change("pods", name_of(), {"metadata": {"finalizers": finalizers}}, "jobs")
+        end(server)
+        await until_phase(backend, "ended")
+        await backend.forget(WORKER.id)
+        assert pod_now(server)["metadata"]["finalizers"] == ["example.com/books"]
+
+
+# ── pods that only look like ours ─────────────────────────────────────────────────────────────────
+
+
+def looking_like(worker: WorkerStart, name: str, node: str = "k1", **status: Any) -> dict[str, Any]:
+    """A pod of somebody else with the labels and annotations of one of ours."""
+    pod = a_pod(name, node, gpus=2)
+    pod["metadata"]["labels"] = {manifests.SERVICE: "s1", manifests.JOB: worker.job}
+    pod["metadata"]["annotations"] = {manifests.WORKER: worker.id, manifests.NODE: node}
+    pod["status"] |= status
+    return pod
+
+
+@pytest.mark.parametrize("name", ["another", name_of()])
+async def test_a_pod_with_our_label_that_we_did_not_start_ends_nobody_s_worker(
+    tmp_path: Path, name: str
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend):
+        await backend.start(WORKER)
+        bind(server)
+        await until_phase(backend, "running")
+        server.put("pods", looking_like(WORKER, name))
+        await until(lambda: backend.foreign.by_node["k1"])
+        assert [node.others for node in await backend.nodes()] == [0, 2], "its GPUs count"
+        ended = [{"name": manifests.CONTAINER, "state": {"terminated": {"exitCode": 0}}}]
+        status = {"phase": "Succeeded", "containerStatuses": ended}
+        server.change("pods", name, {"status": status}, "others")
+        await until(lambda: not backend.foreign.by_node["k1"])
+        server.remove("pods", name, "others")
+        await until(lambda: len(backend.pod_informer.items) == 1)
+        shown = await state_of(backend)
+        assert shown is not None
+        assert shown.phase == "running"
+
+
 # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
 

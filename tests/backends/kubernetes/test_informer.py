@@ -88,6 +88,19 @@ async def test_an_object_that_was_made_anew_by_the_same_name_is_another(tmp_path
             assert seen.informer.items[("others", "a")].metadata.uid != first
 
 
+async def test_one_that_was_made_anew_while_nobody_watched_is_told_as_gone_and_new(tmp_path: Path) -> None:
+    async with api_in_memory(tmp_path) as (server, api):
+        server.put("pods", a_pod("a", "n"))
+        async with following(Seen(api)) as seen:
+            await until(lambda: server.watching.get("pods"))
+            server.remove("pods", "a", "others", told=False)
+            server.put("pods", a_pod("a", "m"), told=False)
+            server.forget_versions()
+            server.cut()
+            await until(lambda: len(seen.changes) > 1)
+            assert seen.changes == ["+a", "-a", "+a"]
+
+
 async def test_bookmarks_keep_the_version_fresh_so_that_no_new_list_is_needed(tmp_path: Path) -> None:
     async with api_in_memory(tmp_path) as (server, api):
         server.bookmark_s = 0.05

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stretto.backends.kubernetes import manifests, pods
 from stretto.backends.kubernetes.objects import Pod
@@ -254,3 +256,64 @@ def test_the_page_explains_every_reason_that_ends_a_start() -> None:
     page = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     explained = page.partition("## Troubleshooting")[2].partition("\n## ")[0]
     assert sorted(reason for reason in pods.HOPELESS if reason not in explained) == []
+
+
+# ── what others may have written there ────────────────────────────────────────────────────────────
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["status", "signal", "stopped", "why", "started_s", "lasted_s", "id", "x"]), inner
+        )
+    ),
+    max_leaves=6,
+)
+WRITTEN = JSON.map(json.dumps) | st.text(max_size=20) | st.lists(JSON.map(json.dumps)).map("\n".join)
+
+
+@given(WRITTEN, WRITTEN, WRITTEN, WRITTEN)
+def test_whatever_is_written_into_a_pod_it_has_a_state(gpus: str, orders: str, noted: str, last: str) -> None:
+    annotations = {manifests.GPUS: gpus, manifests.WITHDRAWN: noted, manifests.BEGAN: last}
+    for phase, state in (("Failed", None), ("Failed", ended_with(1, last)), ("Running", RUNNING)):
+        shown = state_of(a_pod(phase=phase, state=state, orders=orders, annotations=annotations))
+        assert shown.id == "7.1.0"
+        assert shown.gpus == tuple(shown.gpus)
+        assert all(0 <= gpu < pods.MOST_GPUS for gpu in shown.gpus)
+        json.dumps([shown.status, shown.signal, shown.stopped, shown.why])
+        assert shown.status is None or isinstance(shown.status, int)
+
+
+@pytest.mark.parametrize(
+    "message", ['{"status": 0, "signal": []}', '{"status": "0"}', '{"status": 0, "why": 3}', "[]", "[" * 2000]
+)
+def test_a_last_message_that_is_no_report_says_nothing(message: str) -> None:
+    state = state_of(a_pod(phase="Failed", state=ended_with(137, message, "OOMKilled")))
+    assert (state.status, state.signal) == (137, 9)
+    assert "OOMKilled" in state.why
+
+
+def test_a_note_that_cannot_be_read_is_a_withdrawal_like_others() -> None:
+    pod = a_pod(phase="Failed", node="", annotations={manifests.WITHDRAWN: "x"})
+    assert (state_of(pod).phase, state_of(pod).status, state_of(pod).stopped) == ("ended", 143, True)
+
+
+def waiting(reason: str) -> dict[str, Any]:
+    return {"waiting": {"reason": reason}}
+
+
+@pytest.mark.parametrize(
+    ("state", "patience_s"),
+    [
+        pytest.param(None, 60.0, id="no word of its kubelet"),
+        pytest.param(waiting("ContainerCreating"), 1800.0, id="its image is pulled"),
+        pytest.param(waiting("PodInitializing"), 1800.0, id="it is initialised"),
+        pytest.param(waiting("ImagePullBackOff"), 60.0, id="a trouble that may pass"),
+        pytest.param(waiting("CreateContainerConfigError"), 60.0, id="a Secret that is not there yet"),
+        pytest.param(waiting("InvalidImageName"), pods.HOPELESS_S, id="what no wait mends"),
+    ],
+)
+def test_how_long_a_pod_may_take_to_begin(state: dict[str, Any] | None, patience_s: float) -> None:
+    pod = a_pod(phase="Pending", state=state)
+    assert pods.patience_s(pod, pods.trouble_of(pod), 60.0, 1800.0) == patience_s

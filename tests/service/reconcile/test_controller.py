@@ -205,6 +205,34 @@ def test_nobody_waits_for_a_node_that_takes_long_to_forget(tmp_path: Path) -> No
     play(story)
 
 
+@dataclass
+class Stuck(FakeBackend):
+    """One worker cannot be forgotten, as where rights were taken away."""
+
+    stuck: str = ""
+
+    async def forget(self, worker_id: str) -> None:
+        if worker_id == self.stuck:
+            raise BackendUnreachable("the API server refuses")
+        await super().forget(worker_id)
+
+
+def test_a_worker_that_cannot_be_forgotten_holds_up_no_other_of_its_node(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = Stuck(nodes_count=1, gpus=2)
+        async with a_rig(tmp_path, backend=backend) as rig:
+            jobs = [await rig.submit(), await rig.submit()]
+            for job in jobs:
+                await running(rig, job)
+            backend.stuck = f"{jobs[0]}.1.0"
+            for job in jobs:
+                await backend.finish(f"{job}.1.0")
+                await rig.until(lambda job=job: rig.service.state.jobs[job].has_ended)
+            await rig.until(lambda: set(backend.shown) == {backend.stuck})
+
+    play(story)
+
+
 def test_a_node_that_its_cluster_lists_no_more_is_down_until_it_is_listed_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:

@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,6 @@ log = logging.getLogger(__name__)
 
 FIRST_S = 30.0  # for the first lists; chosen
 LOOK_S = 1.0  # between looks for pods that do not begin; chosen
-HOPELESS_S = 5.0  # of a reason that no wait mends, before its pod is taken back; chosen
 
 Answer = TypeVar("Answer")
 
@@ -100,6 +100,7 @@ class KubernetesBackend:
         self.vanished: dict[str, WorkerState] = {}  # whose pods somebody took away, finalizer and all
         self.waits_since_s: dict[str, float] = {}  # monotonic; of pods that have not begun, by uid
         self.starting: dict[str, asyncio.Lock] = {}
+        self.ordering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by worker
         self.prepared: set[str] = set()  # namespaces with our supervisor
         self.secrets = JobSecrets(api, service, folder / "secrets")
         self.forgetting: set[str] = set()  # workers whose pods are just being let go
@@ -158,12 +159,16 @@ class KubernetesBackend:
         pod = after if after is not None else before
         assert pod is not None
         is_placed = self.lifter.is_placed(pod)
-        if pod.metadata.labels.get(manifests.SERVICE) != self.service and not is_placed:
-            if self.foreign.put(pod, is_there=after is not None):
-                self.poll.notify()
-            return
-        if manifests.PLACEHOLDER in pod.metadata.labels:
-            self.growth.placeholders.change(before, after)
+        if pod.metadata.labels.get(manifests.SERVICE) == self.service:
+            if manifests.PLACEHOLDER in pod.metadata.labels:
+                self.growth.placeholders.change(before, after)
+                return
+            is_ours = is_placed or self._is_worker(pod)
+        else:
+            is_ours = is_placed
+        if self.foreign.put(pod, is_there=after is not None and not is_ours):
+            self.poll.notify()
+        if not is_ours:
             return
         if pod.metadata.uid in self.let_go:  # a watch tells late what `forget` has done
             if after is None:
@@ -190,6 +195,17 @@ class KubernetesBackend:
             self.waits_since_s.pop(pod.metadata.uid, None)
         if before is None or after is None or pods.says_new(before, after):
             self.poll.notify()
+
+    def _is_worker(self, pod: Pod) -> bool:
+        """Whether a pod with our label is a worker of ours: by its name, and the first that has it.
+
+        Labels and annotations are copied easily, as by who restores a namespace under another name.
+        """
+        worker_id = pods.worker_id(pod)
+        known = self.ours.get(worker_id)
+        if known is not None and known.metadata.namespace != pod.metadata.namespace:
+            return False
+        return pod.metadata.name == manifests.pod_name(self.service, worker_id)
 
     def _node(self, machine: str) -> Node | None:
         return self.node_informer.items.get(("", machine)) or self.gone.get(machine)
@@ -299,6 +315,7 @@ class KubernetesBackend:
                 pod = await self._create(namespace, worker, manifest)
                 self.pod_informer.put(pod)
         except Refusal as refusal:
+            self.prepared.discard(namespace)  # it may have been made anew since, and lack what we put there
             why = f"worker {worker.id}: the API server refuses its pod: {refusal}"
             raise (NotNow(why) if refusal.is_for_later else StartRefused(why)) from None
         return self._state(self.ours.get(worker.id, pod))
@@ -411,9 +428,12 @@ class KubernetesBackend:
         return await reach_in(self.api, pod if runs else None, self.options.python)
 
     async def _order(self, worker_id: str, order: dict[str, Any]) -> None:
-        pod = self.ours[worker_id]
-        text = pod.metadata.annotations.get(manifests.ORDERS, "") + json.dumps(order) + "\n"
-        await self._annotate(pod, {manifests.ORDERS: text})
+        """Add an order to those that a pod has; one after the other, or one would replace the other."""
+        async with self.ordering[worker_id]:
+            pod = self.ours.get(worker_id)
+            if pod is not None:
+                text = pod.metadata.annotations.get(manifests.ORDERS, "") + json.dumps(order) + "\n"
+                await self._annotate(pod, {manifests.ORDERS: text})
 
     async def _annotate(self, pod: Pod, annotations: dict[str, str]) -> None:
         patch = {"metadata": {"annotations": annotations, "uid": pod.metadata.uid}}
@@ -456,8 +476,9 @@ class KubernetesBackend:
         self.forgetting.add(worker_id)
         try:
             await self._drop_secret(*pods.key_of_job(pod))
-            with suppress_refusal(404):
-                patch = {"metadata": {"finalizers": None, "uid": metadata.uid}}
+            with suppress_refusal(404, 409):
+                others = [each for each in metadata.finalizers if each != manifests.FINALIZER]
+                patch = {"metadata": {"finalizers": others or None, "uid": metadata.uid}}
                 await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
                 self.let_go.add(metadata.uid)
             with suppress_refusal(404, 409):
@@ -465,6 +486,7 @@ class KubernetesBackend:
             self.ours.pop(worker_id, None)
         finally:
             self.forgetting.discard(worker_id)
+        self.ordering.pop(worker_id, None)
         self.pod_informer.items.pop((metadata.namespace, metadata.name), None)
         self.logs.finish(worker_id)
         self.poll.notify()
@@ -555,12 +577,13 @@ class KubernetesBackend:
         state = self._state(pod)
         waited_s = time.monotonic() - self.waits_since_s.get(pod.metadata.uid, time.monotonic())
         trouble = pods.trouble_of(pod)
-        patience_s = HOPELESS_S if trouble and trouble.is_hopeless else self.options.pending_s
+        patience_s = pods.patience_s(pod, trouble, self.options.pending_s, self.options.begin_s)
         if state.phase != "starting" or pod.metadata.deletionTimestamp or waited_s < patience_s:
             return
         if self.lifter.is_placed(pod):
             return  # it waits for its node, and cannot be gated again
         await self.lease.admit()
+        self.prepared.discard(pod.metadata.namespace)  # our ConfigMap may be gone, which it waits for
         ending = json.dumps(pods.withdrawal(trouble, waited_s))
         await self._annotate(pod, {manifests.WITHDRAWN: ending})
         await self.api.delete(path_of(pod), 1, pod.metadata.uid)

@@ -123,6 +123,9 @@ class Informer(Generic[Item]):
         if before is not None and _is_later(before, item):
             return
         self.items[key] = item
+        if before is not None and before.metadata.uid != item.metadata.uid:
+            self.changed(before, None)  # it was deleted and made anew while nobody watched
+            before = None
         if before is None or before.metadata.resourceVersion != item.metadata.resourceVersion:
             self.changed(before, item)
 

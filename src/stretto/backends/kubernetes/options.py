@@ -53,9 +53,10 @@ class KubernetesOptions:
     placeholder_image: str = option("registry.k8s.io/pause:3.10")
     gate: bool = option(default=False)  # pods of other people are placed, where the operator finds them gated
     python: str = option("python3")  # of the image, which runs the supervisor
-    pending_s: float = option(
-        60.0, at_least=1.0
-    )  # after which a pod that does not begin is withdrawn; chosen
+    # after which a pod is withdrawn that no node takes, or that its node has trouble with; chosen
+    pending_s: float = option(60.0, at_least=1.0)
+    # after which one is that its node just gets ready: pulls its image, attaches volumes, initialises; chosen
+    begin_s: float = option(1800.0, at_least=1.0)
     silence_s: float = option(75.0, at_least=1.0)  # of a watch, before it is given up
 
     def __post_init__(self) -> None:

@@ -3,6 +3,9 @@
 Its GPUs are free once all its containers have terminated, or once its kubelet has let go of a pod that never
 began. A deletion that was only asked for frees nothing, nor does one that was forced: what the kubelet of a
 silent node does is unknown.
+
+Anybody may annotate a pod, and a training may write its own last message. So nothing here takes a text to be
+what we wrote: what does not read as that counts as not said.
 """
 
 import json
@@ -21,6 +24,10 @@ HOPELESS = frozenset(  # reasons why a container does not begin that no wait men
     ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError",
      "RunContainerError"]
 )  # fmt: skip
+HOPELESS_S = 5.0  # of such a reason, before its pod is taken back; chosen
+# Which kubelets also say of a Secret or ConfigMap that they have not yet heard of.
+MAY_PASS = frozenset(["CreateContainerConfigError"])
+GETS_READY = frozenset(["ContainerCreating", "PodInitializing"])  # images, volumes, init containers
 # What a runtime and kubelets say of a container whose end nobody saw, as when its machine lost its power.
 UNTOLD = ("Unknown", "ContainerStatusUnknown")
 # What a kubelet says of a pod that it does not admit, also of one that it had before it began anew: OutOf… a
@@ -28,6 +35,7 @@ UNTOLD = ("Unknown", "ContainerStatusUnknown")
 REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown")
 LOST_STATUS, WITHDRAWN_STATUS, CANNOT_START_STATUS = 137, 143, 125  # as of a shell, and of a container tool
 MOST_WORDS = 500  # of a message
+MOST_GPUS = 1024  # of a node: a place beyond is none that we gave; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,7 @@ class Trouble:
 
     why: str
     is_hopeless: bool  # and never will
+    may_pass: bool = False  # although it looks so
 
 
 def worker_id(pod: Pod) -> str:
@@ -62,7 +71,8 @@ def machine_of(pod: Pod) -> str:
 def gpus_of(pod: Pod) -> tuple[int, ...]:
     """The places on its node that the service gave it."""
     text = pod.metadata.annotations.get(manifests.GPUS, "")
-    return tuple(int(each) for each in text.split(",") if each.isdecimal())
+    places = [int(each) for each in text.split(",") if each.isdecimal() and len(each) < len(str(MOST_GPUS))]
+    return tuple(place for place in places if place < MOST_GPUS)
 
 
 def orders_of(pod: Pod) -> list[dict[str, Any]]:
@@ -71,7 +81,7 @@ def orders_of(pod: Pod) -> list[dict[str, Any]]:
     for line in pod.metadata.annotations.get(manifests.ORDERS, "").splitlines():
         with suppress(ValueError):
             orders.append(json.loads(line))
-    return orders
+    return [order for order in orders if isinstance(order, dict)]
 
 
 def was_stopped(pod: Pod) -> bool:
@@ -90,7 +100,7 @@ def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> Wor
         "stopped": was_stopped(pod),
     }
     if manifests.WITHDRAWN in annotations and has_let_go(pod):
-        ending = json.loads(annotations[manifests.WITHDRAWN])
+        ending = withdrawn_ending(pod, annotations[manifests.WITHDRAWN], facts["stopped"])
         return WorkerState(**{**facts, **ending}, phase="ended")
     main = container_of(pod)
     ended = end_of(main) if main else None
@@ -155,18 +165,12 @@ def has_let_go(pod: Pod) -> bool:
 
 def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
     """How a worker ended, as its supervisor says, else its kubelet."""
-    report: dict[str, Any] = {}
-    with suppress(ValueError):
-        report = json.loads(ended.message)
-    if not isinstance(report, dict) or not isinstance(report.get("status"), int):
-        report = {}
+    report = _report_in(ended.message)
     nobody_saw = not report and ended.reason in UNTOLD
     if nobody_saw:
         report = {"status": LOST_STATUS, "signal": signal.SIGKILL}
     status = int(report.get("status", ended.exitCode))
-    number = report.get("signal", ended.signal or (status - 128 if status > 128 else None))
-    if number is not None and number not in {*signal.Signals}:
-        number = None
+    number = _signal(report.get("signal", ended.signal or (status - 128 if status > 128 else None)))
     started_s, ended_s = seconds(ended.startedAt), seconds(ended.finishedAt)
     lasted_s = report.get("lasted_s")
     return {
@@ -179,6 +183,45 @@ def ending_of(pod: Pod, ended: Terminated) -> dict[str, Any]:
         "lasted_s": lasted_s if lasted_s is not None else _between(started_s, ended_s),
         "why": report.get("why") or _words_of(pod, ended, has_report=bool(report)),
         "is_nodes_fault": nobody_saw and not was_stopped(pod),
+    }
+
+
+REPORTED: Mapping[str, type | tuple[type, ...]] = {  # by a supervisor, or in a withdrawal, of its end
+    "status": int,
+    "signal": (int, type(None)),
+    "stopped": bool,
+    "started_s": (int, float),
+    "ended_s": (int, float),
+    "lasted_s": (int, float),
+    "why": str,
+}
+
+
+def _report_in(text: str) -> dict[str, Any]:
+    """What a text says of an end; {} where it is no report, or says something else than such."""
+    report: Any = None
+    with suppress(ValueError, RecursionError):
+        report = json.loads(text)
+    if not isinstance(report, dict) or "status" not in report:
+        return {}
+    said = {key: value for key, value in report.items() if key in REPORTED and value is not None}
+    return said if all(isinstance(value, REPORTED[key]) for key, value in said.items()) else {}
+
+
+def _signal(number: int | None) -> int | None:
+    return number if number in {*signal.Signals} else None
+
+
+def withdrawn_ending(pod: Pod, text: str, was_asked: bool) -> dict[str, Any]:
+    """How a worker counts whose pod was taken back before it began, by what was noted then."""
+    report = _report_in(text)
+    if not report:
+        return unbegun_ending(pod, was_asked)
+    return {
+        "status": report["status"],
+        "signal": _signal(report.get("signal")),
+        "stopped": report.get("stopped", was_asked),
+        "why": report.get("why", "")[:MOST_WORDS],
     }
 
 
@@ -248,13 +291,26 @@ def trouble_of(pod: Pod) -> Trouble | None:
     """What keeps a pod from beginning, in Kubernetes' own words; None for nothing that it says."""
     for each in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
         waiting = each.state.waiting
-        if waiting and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+        if waiting and waiting.reason and waiting.reason not in GETS_READY:
             words = f"{waiting.reason}: {waiting.message}".strip(": ")
-            return Trouble(words[:MOST_WORDS], waiting.reason in HOPELESS)
+            return Trouble(words[:MOST_WORDS], waiting.reason in HOPELESS, waiting.reason in MAY_PASS)
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled is not None and scheduled.status == "False":
         return Trouble(f"{scheduled.reason}: {scheduled.message}".strip(": ")[:MOST_WORDS], False)
     return None
+
+
+def patience_s(pod: Pod, trouble: Trouble | None, pending_s: float, begin_s: float) -> float:
+    """How long a pod may wait before it is taken back.
+
+    pending_s: for a node, and with a trouble that may pass. begin_s: while its node gets it ready.
+    """
+    if trouble is not None:
+        return HOPELESS_S if trouble.is_hopeless and not trouble.may_pass else pending_s
+    statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    runs = any(each.state.running for each in statuses)  # an init container does
+    waits = any(each.state.waiting and each.state.waiting.reason in GETS_READY for each in statuses)
+    return begin_s if runs or waits else pending_s
 
 
 def withdrawal(trouble: Trouble | None, waited_s: float) -> Mapping[str, Any]:
@@ -276,7 +332,7 @@ def seconds(stamp: str | None) -> float | None:
     """A time of the API as seconds since 1970; None for none."""
     if not stamp:
         return None
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
     return None
 

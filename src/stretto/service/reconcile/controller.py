@@ -166,7 +166,11 @@ class Dispatcher:
                 self._beside(self._forget(node, names))
 
     async def _forget(self, node: str, names: dict[str, None]) -> None:
-        """Have a node forget these, one after the other; a node that does not answer is asked again later."""
+        """Have a node forget these, one after the other; those that it cannot are asked for again later.
+
+        One that cannot be forgotten holds up no other.
+        """
+        name = ""
         try:
             while names:
                 name = next(iter(names))
@@ -176,7 +180,7 @@ class Dispatcher:
                 self.seen.unsee(name)
                 self._given -= {("Start", name), ("Stop", name)}
         except (BackendUnreachable, LeadLost):
-            pass
+            names[name] = names.pop(name, None)  # last in line
         finally:
             self._given.discard(("Forget", node))
 
