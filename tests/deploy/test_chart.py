@@ -141,6 +141,15 @@ def test_with_postgresql_there_is_a_standby_and_without_one_replica() -> None:
     assert {"--standby", "--key-file=/etc/stretto/key"} <= set(container(VARIANTS["postgresql"])["args"])
 
 
+def test_a_pair_is_updated_by_who_deletes_its_pods_since_a_standby_is_never_ready() -> None:
+    one_on_a_server = {"store": {"existingSecret": "stretto-store"}, "replicas": 1}
+    (alone,), (pair,) = of_kind("StatefulSet", {}), of_kind("StatefulSet", VARIANTS["postgresql"])
+    (single,) = of_kind("StatefulSet", one_on_a_server)
+    assert pair["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert "updateStrategy" not in {**alone["spec"], **single["spec"]}
+    assert of_kind("PodDisruptionBudget", VARIANTS["postgresql"]) == [], "it would refuse every drain"
+
+
 def test_each_namespace_of_jobs_has_its_role_and_no_other_has() -> None:
     changes = {"jobs": {"namespaces": ["team-a", "team-b"]}}
     assert {role["metadata"]["namespace"] for role in of_kind("Role", changes)} == {"team-a", "team-b"}

@@ -73,7 +73,7 @@ def check_kubernetes(values: Mapping[str, Any]) -> None:
 
 
 def _check_pod(name: str, pod: Mapping[str, Any]) -> None:
-    """Raise InputError for a patch that takes scheduling out of our hands, or GPUs that nobody counts."""
+    """Raise InputError for a patch that decides on scheduling, or takes GPUs that are not counted."""
     for taken in OURS:
         if taken in pod:
             raise InputError(f"{name}.{taken}: is set by Stretto, which chooses the node")

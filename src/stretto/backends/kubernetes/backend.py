@@ -39,6 +39,7 @@ from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod, differ
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.kubernetes.pod_exec import path_of, reach_in
+from stretto.backends.kubernetes.shared_objects import Prepared
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -101,7 +102,7 @@ class KubernetesBackend:
         self.waits_since_s: dict[str, float] = {}  # monotonic; of pods that have not begun, by uid
         self.starting: dict[str, asyncio.Lock] = {}
         self.ordering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by worker
-        self.prepared: set[str] = set()  # namespaces with our supervisor
+        self.prepared = Prepared(api, options, service)
         self.secrets = JobSecrets(api, service, folder / "secrets")
         self.forgetting: set[str] = set()  # workers whose pods are just being let go
         self.tasks: list[asyncio.Task[None]] = []
@@ -163,7 +164,8 @@ class KubernetesBackend:
             if manifests.PLACEHOLDER in pod.metadata.labels:
                 self.growth.placeholders.change(before, after)
                 return
-            is_ours = is_placed or self._is_worker(pod)
+            known = self.ours.get(pods.worker_id(pod))
+            is_ours = is_placed or pods.is_worker(pod, self.service, known)
         else:
             is_ours = is_placed
         if self.foreign.put(pod, is_there=after is not None and not is_ours):
@@ -195,17 +197,6 @@ class KubernetesBackend:
             self.waits_since_s.pop(pod.metadata.uid, None)
         if before is None or after is None or pods.says_new(before, after):
             self.poll.notify()
-
-    def _is_worker(self, pod: Pod) -> bool:
-        """Whether a pod with our label is a worker of ours: by its name, and the first that has it.
-
-        Labels and annotations are copied easily, as by who restores a namespace under another name.
-        """
-        worker_id = pods.worker_id(pod)
-        known = self.ours.get(worker_id)
-        if known is not None and known.metadata.namespace != pod.metadata.namespace:
-            return False
-        return pod.metadata.name == manifests.pod_name(self.service, worker_id)
 
     def _node(self, machine: str) -> Node | None:
         return self.node_informer.items.get(("", machine)) or self.gone.get(machine)
@@ -309,13 +300,13 @@ class KubernetesBackend:
         if (requests := self.growth.requests) is not None:
             manifest["metadata"]["annotations"] |= requests.annotations_for(worker.job, namespace)
         try:
-            await self._prepare(namespace)
+            await self.prepared.put_into(namespace)
             self.logs.begin(worker.id)
             async with self.secrets.during(namespace, worker):
                 pod = await self._create(namespace, worker, manifest)
                 self.pod_informer.put(pod)
         except Refusal as refusal:
-            self.prepared.discard(namespace)  # it may have been made anew since, and lack what we put there
+            self.prepared.doubt(namespace)  # it may have been made anew since, and lack what we put there
             why = f"worker {worker.id}: the API server refuses its pod: {refusal}"
             raise (NotNow(why) if refusal.is_for_later else StartRefused(why)) from None
         return self._state(self.ours.get(worker.id, pod))
@@ -386,19 +377,6 @@ class KubernetesBackend:
             node = await lent_nodes.hand_over(self.api, self.slots.machine_of(name), to)
             if node is not None:
                 self.node_informer.put(node)
-
-    async def _prepare(self, namespace: str) -> None:
-        """The ConfigMap with the supervisor, and the Service that names pods; raises Refusal."""
-        if namespace in self.prepared:
-            return
-        needed = {"configmaps": manifests.code_map(namespace)}
-        if not self.options.host_network:
-            needed["services"] = manifests.network(namespace, self.service)
-        for plural, manifest in needed.items():
-            with suppress_refusal(409):
-                path, manager = f"api/v1/namespaces/{namespace}/{plural}", {"fieldManager": "stretto"}
-                await self.api.call("POST", path, manifest, params=manager)
-        self.prepared.add(namespace)
 
     # ── commands to what runs ─────────────────────────────────────────────────────────────────────
 
@@ -583,7 +561,7 @@ class KubernetesBackend:
         if self.lifter.is_placed(pod):
             return  # it waits for its node, and cannot be gated again
         await self.lease.admit()
-        self.prepared.discard(pod.metadata.namespace)  # our ConfigMap may be gone, which it waits for
+        self.prepared.doubt(pod.metadata.namespace)  # our ConfigMap may be gone, which it waits for
         ending = json.dumps(pods.withdrawal(trouble, waited_s))
         await self._annotate(pod, {manifests.WITHDRAWN: ending})
         await self.api.delete(path_of(pod), 1, pod.metadata.uid)

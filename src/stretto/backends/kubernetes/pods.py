@@ -4,8 +4,8 @@ Its GPUs are free once all its containers have terminated, or once its kubelet h
 began. A deletion that was only asked for frees nothing, nor does one that was forced: what the kubelet of a
 silent node does is unknown.
 
-Anybody may annotate a pod, and a training may write its own last message. So nothing here takes a text to be
-what we wrote: what does not read as that counts as not said.
+Annotations may be changed from outside, and the last message may come from a training. What does not read as
+Stretto writes it counts as missing.
 """
 
 import json
@@ -87,6 +87,17 @@ def orders_of(pod: Pod) -> list[dict[str, Any]]:
 def was_stopped(pod: Pod) -> bool:
     """Whether we asked it to end."""
     return any("stop" in order for order in orders_of(pod))
+
+
+def is_worker(pod: Pod, service: str, known: Pod | None) -> bool:
+    """Whether a pod with our label is a worker of ours: by its name, and the first that has it.
+
+    known: the pod of that worker so far. Labels and annotations are easily copied, as when a namespace is
+    restored under another name.
+    """
+    if known is not None and known.metadata.namespace != pod.metadata.namespace:
+        return False
+    return pod.metadata.name == manifests.pod_name(service, worker_id(pod))
 
 
 def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> WorkerState:
@@ -204,8 +215,8 @@ def _report_in(text: str) -> dict[str, Any]:
         report = json.loads(text)
     if not isinstance(report, dict) or "status" not in report:
         return {}
-    said = {key: value for key, value in report.items() if key in REPORTED and value is not None}
-    return said if all(isinstance(value, REPORTED[key]) for key, value in said.items()) else {}
+    known = {key: value for key, value in report.items() if key in REPORTED and value is not None}
+    return known if all(isinstance(value, REPORTED[key]) for key, value in known.items()) else {}
 
 
 def _signal(number: int | None) -> int | None:
