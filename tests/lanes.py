@@ -202,10 +202,10 @@ def processes_of(part: str, processors: int) -> int:
     """How many processes run the tests of a part.
 
     Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. Large
-    tests may have a whole cluster each: of these at most `MOST_LARGE` run.
+    tests may have a whole cluster each: one more than there are processors does, and at most `MOST_LARGE`.
     """
-    count = processors if part == "pure" else 2 * processors
-    return min(count, MOST_LARGE if part == "large" else MOST_PROCESSES)
+    counts = {"pure": processors, "local": 2 * processors, "beside": 2 * processors, "large": processors + 1}
+    return min(counts[part], MOST_LARGE if part == "large" else MOST_PROCESSES)
 
 
 def last_line(counts: Counter[str], took_s: float) -> str:

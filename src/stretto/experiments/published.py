@@ -194,7 +194,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             causes=sia_causes.figure10,
         ),
         Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),
-        Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6),
+        Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6, "2 min"),
         Experiment("unisched-fig1", "UniSched (TPDS 2024), figure 1", "", estimator.figure1, 0, "1 s"),
         Experiment("unisched-fig3", "UniSched (TPDS 2024), figure 3", "", estimator.figure3, 0, "1 min"),
         Experiment(
@@ -237,12 +237,19 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched_parts.figure9, 62),
         Experiment(
-            "unisched-fig10", "UniSched (TPDS 2024), figure 10", "chronus", unisched_parts.figure10, 23
+            "unisched-fig10",
+            "UniSched (TPDS 2024), figure 10",
+            "chronus",
+            unisched_parts.figure10,
+            20,
+            "18 min",
         ),
         Experiment(
             "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "15 min"
         ),
-        Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16),
+        Experiment(
+            "unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16, "13 min"
+        ),
     )
 }
 
