@@ -410,7 +410,10 @@ async def test_a_pod_that_its_node_just_gets_ready_is_left_alone(tmp_path: Path)
         assert manifests.WITHDRAWN not in pod_now(server)["metadata"]["annotations"]
         backoff = [{"name": manifests.CONTAINER, "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
         bind(server, phase="Pending", containerStatuses=backoff)
-        noted = lambda: pod_now(server)["metadata"]["annotations"].get(manifests.WITHDRAWN, "")  # noqa: E731
+
+        def noted() -> str:
+            return str(pod_now(server)["metadata"]["annotations"].get(manifests.WITHDRAWN, ""))
+
         await until(noted)
         assert "ImagePullBackOff" in noted()
 

@@ -227,7 +227,7 @@ def test_a_worker_that_cannot_be_forgotten_holds_up_no_other_of_its_node(tmp_pat
             backend.stuck = f"{jobs[0]}.1.0"
             for job in jobs:
                 await backend.finish(f"{job}.1.0")
-                await rig.until(lambda job=job: rig.service.state.jobs[job].has_ended)
+            await rig.until(lambda: all(rig.service.state.jobs[job].has_ended for job in jobs))
             await rig.until(lambda: set(backend.shown) == {backend.stuck})
 
     play(story)
