@@ -19,6 +19,7 @@ def with_resources(kind: str, resource: str, containers: str = "containers") -> 
         (with_resources("limits", "nvidia.com/gpu"), "limits of nvidia.com/gpu: is set by Stretto"),
         (with_resources("requests", "amd.com/gpu", "initContainers"), "pod.initContainers: requests of amd"),
         (with_resources("limits", "nvidia.com/mig-3g.20gb"), "limits of nvidia.com/mig-3g.20gb"),
+        ({"containers": 5}, "kubernetes.pod.containers must be a list of containers, got 5"),
         ({"resourceClaims": [{"name": "gpu"}]}, "kubernetes.pod.resourceClaims: devices of claims"),
         ({"priorityClassName": "system-node-critical"}, "priorityClassName: expected one that is not"),
     ],

@@ -82,7 +82,10 @@ def _check_pod(name: str, pod: Mapping[str, Any]) -> None:
     if str(pod.get("priorityClassName", "")).startswith("system-"):
         raise InputError(f"{name}.priorityClassName: expected one that is not the system's")
     for containers in ("containers", "initContainers"):
-        for each in pod.get(containers) or ():
+        patches = pod.get(containers) or []
+        if not isinstance(patches, list):
+            raise wrong(f"{name}.{containers}", "a list of containers", patches)
+        for each in patches:
             resources = each.get("resources") if isinstance(each, dict) else None
             for kind in ("limits", "requests"):
                 asked = resources.get(kind) if isinstance(resources, dict) else None

@@ -35,7 +35,7 @@ UNTOLD = ("Unknown", "ContainerStatusUnknown")
 REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown")
 LOST_STATUS, WITHDRAWN_STATUS, CANNOT_START_STATUS = 137, 143, 125  # as of a shell, and of a container tool
 MOST_WORDS = 500  # of a message
-MOST_GPUS = 1024  # of a node: a place beyond is none that we gave; chosen
+MOST_DIGITS = 3  # of a place on a node: one with more is none that we gave; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,7 @@ def machine_of(pod: Pod) -> str:
 def gpus_of(pod: Pod) -> tuple[int, ...]:
     """The places on its node that the service gave it."""
     text = pod.metadata.annotations.get(manifests.GPUS, "")
-    places = [int(each) for each in text.split(",") if each.isdecimal() and len(each) < len(str(MOST_GPUS))]
-    return tuple(place for place in places if place < MOST_GPUS)
+    return tuple(int(each) for each in text.split(",") if each.isdecimal() and len(each) <= MOST_DIGITS)
 
 
 def orders_of(pod: Pod) -> list[dict[str, Any]]:
