@@ -173,6 +173,36 @@ def test_a_command_that_fails_in_an_unknown_way_is_told_and_given_again(
 
 
 @dataclass
+class Late(FakeBackend):
+    """No start is answered in time."""
+
+    under_way: list[WorkerStart] = field(default_factory=list)
+
+    async def start(self, worker: WorkerStart) -> WorkerState:
+        self.under_way.append(worker)
+        raise BackendUnreachable("did not answer within 30 s")
+
+    async def carry_out(self) -> WorkerState:
+        """The first of them is carried out, long after."""
+        return await super().start(self.under_way[0])
+
+
+def test_a_worker_that_comes_up_after_its_job_was_cancelled_is_stopped(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = Late()
+        async with a_rig(tmp_path, backend=backend) as rig:
+            job = await rig.submit()
+            await rig.until(lambda: bool(backend.under_way))
+            async with rig.client("ada") as client:
+                assert (await client.post(f"/api/v1/jobs/{job}/cancel", json={})).status_code == 200
+            await rig.until(lambda: rig.service.state.jobs[job].has_ended)
+            assert (await backend.carry_out()).phase == "running"
+            await rig.until(lambda: backend.stopped == [f"{job}.1.0"] and not backend.shown)
+
+    play(story)
+
+
+@dataclass
 class Slow(FakeBackend):
     """Some nodes take very long to forget anything, and then have not."""
 

@@ -407,6 +407,12 @@ class Cluster:
         with self.lock:
             return next(((n, p) for n, p in self.places.items() if worker_id in p.workers), None)
 
+    def check_not_starting(self, worker_id: str) -> None:
+        """Raise NotNow while a worker is started: whether there will be one is not known yet."""
+        with self.lock:
+            if worker_id in self.starting:
+                raise NotNow(f"worker {worker_id} is being started")
+
     def check_all_known(self, worker_id: str) -> None:
         """Raise BackendUnreachable if a worker may be on a node of which we do not know."""
         with self.lock:
@@ -418,8 +424,7 @@ class Cluster:
     def begins(self, worker_id: str) -> Iterator[None]:
         """While a worker is started, what is held for it stays."""
         with self.lock:
-            if worker_id in self.starting:
-                raise NotNow(f"worker {worker_id} is being started")
+            self.check_not_starting(worker_id)
             self.starting.add(worker_id)
         try:
             yield

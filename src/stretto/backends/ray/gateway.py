@@ -93,6 +93,7 @@ class WorkerCommands:
     def _order(self, worker_id: str, order: dict[str, Any], epoch: int) -> None:
         located = self.cluster.place_of(worker_id)
         if located is None:
+            self.cluster.check_not_starting(worker_id)
             self.cluster.check_all_known(worker_id)
             raise NoSuchWorker(f"no worker {worker_id} on any node")
         node, place = located

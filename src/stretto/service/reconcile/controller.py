@@ -116,9 +116,11 @@ class Dispatcher:
         except StartRefused as refused:
             await self.log_writer.record(WorkerEnded(record.id, worker.id, REFUSED, str(refused)))
         except NoSuchWorker:
-            # Its start was recorded and never reached the node, or the node has lost it: it does not run.
+            # Its start was recorded and never reached the node, or the node has lost it: it does not run. A
+            # start whose answer was given up may still be under way: then it will be a stray, to be stopped.
             if isinstance(command, Stop) and ("Start", worker.id) not in self._given:
                 await self.log_writer.record(WorkerEnded(record.id, worker.id, VANISHED, UNKNOWN))
+                self._given.discard(key)
             else:
                 self._repeat(record, key)
         except Exception:  # whatever it is: a worker must not be left without its command
