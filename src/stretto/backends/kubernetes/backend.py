@@ -9,11 +9,10 @@ import json
 import logging
 import math
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from stretto.agent.requests import WORKER_ID
 from stretto.backends.kubernetes import gated_pods, inventory, lent_nodes, manifests, pods
@@ -34,11 +33,13 @@ from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.job_secrets import JobSecrets
 from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.log_spool import LogSpool
-from stretto.backends.kubernetes.machines import Circumstances, Machines
+from stretto.backends.kubernetes.machines import Circumstances, Machines, check_room, shortage
 from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod, differ
 from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.kubernetes.pod_changes import PodChanges, asked
 from stretto.backends.kubernetes.pod_exec import path_of, reach_in
+from stretto.backends.kubernetes.refused_starts import RefusedStarts, is_full_quota
 from stretto.backends.kubernetes.shared_objects import Prepared
 from stretto.backends.protocol import (
     BackendUnreachable,
@@ -62,8 +63,6 @@ log = logging.getLogger(__name__)
 
 FIRST_S = 30.0  # for the first lists; chosen
 LOOK_S = 1.0  # between looks for pods that do not begin; chosen
-
-Answer = TypeVar("Answer")
 
 
 class KubernetesBackend:
@@ -101,7 +100,8 @@ class KubernetesBackend:
         self.vanished: dict[str, WorkerState] = {}  # whose pods somebody took away, finalizer and all
         self.waits_since_s: dict[str, float] = {}  # monotonic; of pods that have not begun, by uid
         self.starting: dict[str, asyncio.Lock] = {}
-        self.ordering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by worker
+        self.pod_changes = PodChanges(api, self.pod_informer.put, self.ours.get)
+        self.refused = RefusedStarts(options.pending_s)
         self.prepared = Prepared(api, options, service)
         self.secrets = JobSecrets(api, service, folder / "secrets")
         self.forgetting: set[str] = set()  # workers whose pods are just being let go
@@ -228,7 +228,8 @@ class KubernetesBackend:
         others = self.foreign.gpus_on(name, gpus.resource)
         if gpus.withheld:  # as if others held them, but for those in the hands of our workers
             others = max(min(others + gpus.withheld, gpus.count - self._held_on(name, gpus)), 0)
-        now = Circumstances(others, name in self.gone, self.node_informer.is_stale)
+        lasting = self.foreign.lasting_on(name)
+        now = Circumstances(others, name in self.gone, self.node_informer.is_stale, lasting)
         return self.machines.state_of(node, now)
 
     def _held_on(self, machine: str, gpus: Gpus) -> int:
@@ -288,7 +289,10 @@ class KubernetesBackend:
         if worker.id in self.ours:
             return self._same(worker, self.ours[worker.id])
         if self.logs.knows(worker.id) and self.logs.is_complete(worker.id):
+            if worker.id in self.vanished:  # as one that was given up
+                return self.vanished[worker.id]
             raise IdUsed(f"worker {worker.id} has ended and was forgotten; ids are not used twice")
+        self.refused.check(worker.id)
         gpus = self._place(worker)
         if gated_pods.references_in(manifests.wanted_of(worker)):
             return await self._lift(worker, gpus)
@@ -299,6 +303,8 @@ class KubernetesBackend:
         manifest = manifests.pod_of(worker, self.options, self.service, namespace, gpus.resource, machine)
         if (requests := self.growth.requests) is not None:
             manifest["metadata"]["annotations"] |= requests.annotations_for(worker.job, namespace)
+        if lack := self._lack_of(manifest, machine):
+            return self._give_up_in_time(worker, f"worker {worker.id}: {lack}")
         try:
             await self.prepared.put_into(namespace)
             self.logs.begin(worker.id)
@@ -308,8 +314,28 @@ class KubernetesBackend:
         except Refusal as refusal:
             self.prepared.doubt(namespace)  # it may have been made anew since, and lack what we put there
             why = f"worker {worker.id}: the API server refuses its pod: {refusal}"
+            if refusal.is_for_later and not is_full_quota(refusal):
+                return self._give_up_in_time(worker, why)
             raise (NotNow(why) if refusal.is_for_later else StartRefused(why)) from None
+        self.refused.drop(worker.id)
         return self._state(self.ours.get(worker.id, pod))
+
+    def _give_up_in_time(self, worker: WorkerStart, why: str) -> WorkerState:
+        """Have a start that cannot be now tried again, for a while; then its GPUs are free for others."""
+        ended = self.vanished[worker.id] = self.refused.note(worker, why)
+        self.logs.finish(worker.id)
+        self.poll.notify()
+        return ended
+
+    def _lack_of(self, manifest: Mapping[str, Any], machine: str) -> str:
+        """What of cores and memory a node has too little of for a pod; "" for nothing."""
+        node = self.node_informer.items["", machine]
+        ours = [
+            pod
+            for worker_id, pod in self.ours.items()
+            if machine in (pod.spec.nodeName, pods.machine_of(pod)) and not self._has_ended(worker_id)
+        ]
+        return shortage(manifest, node, ours, self.foreign.used_on(machine))
 
     async def _create(self, namespace: str, worker: WorkerStart, manifest: Mapping[str, Any]) -> Pod:
         """The pod of a worker, also where it was created before; raises Refusal."""
@@ -352,19 +378,9 @@ class KubernetesBackend:
         if lender := node.metadata.annotations.get(manifests.LENDER):
             raise NotNow(f"worker {worker.id}: node {worker.node} is with its lender {lender}")
         gpus = self.machines.gpus_of(node)
-        if not all(0 <= gpu < gpus.count for gpu in worker.gpus) or len({*worker.gpus}) != len(worker.gpus):
-            raise StartRefused(
-                f"worker {worker.id}: gpus must be below {gpus.count}, got {list(worker.gpus)}"
-            )
-        for other_id, pod in self.ours.items():
-            state = self._state(pod)
-            if other_id == worker.id or not state.holds_gpus or state.node != worker.node:
-                continue
-            if both := {*state.gpus} & {*worker.gpus}:
-                raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other_id}")
+        others = (self._state(pod) for other_id, pod in self.ours.items() if other_id != worker.id)
         free = gpus.count - self._machine_state(machine, node).others - self._held_on(machine, gpus)
-        if gpus.withheld and len(worker.gpus) > free:
-            raise NotNow(f"worker {worker.id}: node {worker.node}: {gpus.remark}")
+        check_room(worker, gpus, others, free)
         return gpus
 
     async def hand_over(self, nodes: Sequence[str], to: str | None) -> None:
@@ -388,15 +404,15 @@ class KubernetesBackend:
             return  # what other people own ends when they say so
         # The order says that it was we who asked, and reaches a supervisor whose kubelet is still busy with
         # a longer grace. The deletion is what keeps the promise.
-        await self._order(worker_id, {"stop": grace_s})
-        await self._asked(self.api.delete(path_of(pod), max(math.ceil(grace_s), 1), pod.metadata.uid))
+        await self.pod_changes.order(worker_id, {"stop": grace_s})
+        await asked(self.api.delete(path_of(pod), max(math.ceil(grace_s), 1), pod.metadata.uid))
 
     async def signal(self, worker_id: str, signal: int) -> None:
         """Have the supervisor send a signal: it finds it in an annotation that its kubelet shows it."""
         await self.lease.admit()
         pod = self._pod(worker_id)
         if pod is not None and self._state(pod).holds_gpus and not self.lifter.is_placed(pod):
-            await self._order(worker_id, {"signal": int(signal)})
+            await self.pod_changes.order(worker_id, {"signal": int(signal)})
 
     async def reach(self, worker_id: str) -> Line:
         """A line to a new program beside a worker, in its pod."""
@@ -404,29 +420,6 @@ class KubernetesBackend:
         pod = self._pod(worker_id)
         runs = pod and self._state(pod).phase == "running" and not self.lifter.is_placed(pod)
         return await reach_in(self.api, pod if runs else None, self.options.python)
-
-    async def _order(self, worker_id: str, order: dict[str, Any]) -> None:
-        """Add an order to those that a pod has; one after the other, or one would replace the other."""
-        async with self.ordering[worker_id]:
-            pod = self.ours.get(worker_id)
-            if pod is not None:
-                text = pod.metadata.annotations.get(manifests.ORDERS, "") + json.dumps(order) + "\n"
-                await self._annotate(pod, {manifests.ORDERS: text})
-
-    async def _annotate(self, pod: Pod, annotations: dict[str, str]) -> None:
-        patch = {"metadata": {"annotations": annotations, "uid": pod.metadata.uid}}
-        with suppress_refusal(404, 409):
-            shown = await self._asked(self.api.patch(PODS, pod.metadata.namespace, pod.metadata.name, patch))
-            self.pod_informer.put(shown)
-
-    async def _asked(self, call: Awaitable[Answer]) -> Answer:
-        """What a call answers; a refusal that concerns no job is silence to the caller."""
-        try:
-            return await call
-        except Refusal as refusal:
-            if refusal.code in (404, 409):
-                raise
-            raise BackendUnreachable(f"the API server refuses: {refusal}") from refusal
 
     def _pod(self, worker_id: str) -> Pod | None:
         """The pod of a worker, None where it is gone already; raises NoSuchWorker."""
@@ -457,14 +450,14 @@ class KubernetesBackend:
             with suppress_refusal(404, 409):
                 others = [each for each in metadata.finalizers if each != manifests.FINALIZER]
                 patch = {"metadata": {"finalizers": others or None, "uid": metadata.uid}}
-                await self._asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
+                await asked(self.api.patch(PODS, metadata.namespace, metadata.name, patch))
                 self.let_go.add(metadata.uid)
             with suppress_refusal(404, 409):
-                await self._asked(self.api.delete(path_of(pod), 0, metadata.uid))
+                await asked(self.api.delete(path_of(pod), 0, metadata.uid))
             self.ours.pop(worker_id, None)
         finally:
             self.forgetting.discard(worker_id)
-        self.ordering.pop(worker_id, None)
+        self.pod_changes.drop(worker_id)
         self.pod_informer.items.pop((metadata.namespace, metadata.name), None)
         self.logs.finish(worker_id)
         self.poll.notify()
@@ -476,7 +469,7 @@ class KubernetesBackend:
             staying = (pod for worker_id, pod in self.ours.items() if worker_id not in self.forgetting)
             return any(pods.key_of_job(pod) == (namespace, job) for pod in staying)
 
-        await self._asked(self.secrets.drop(namespace, job, has_pods))
+        await asked(self.secrets.drop(namespace, job, has_pods))
 
     async def delete_logs(self, job: str) -> None:
         """Remove the logs of a job's forgotten workers."""
@@ -551,7 +544,7 @@ class KubernetesBackend:
         """Take a pod back that does not begin. Note of one that it has: its kubelet may forget it."""
         if (mark := pods.mark_due(pod)) and not self.lifter.is_placed(pod):
             await self.lease.admit()
-            await self._annotate(pod, mark)
+            await self.pod_changes.annotate(pod, mark)
         state = self._state(pod)
         waited_s = time.monotonic() - self.waits_since_s.get(pod.metadata.uid, time.monotonic())
         trouble = pods.trouble_of(pod)
@@ -563,7 +556,7 @@ class KubernetesBackend:
         await self.lease.admit()
         self.prepared.doubt(pod.metadata.namespace)  # our ConfigMap may be gone, which it waits for
         ending = json.dumps(pods.withdrawal(trouble, waited_s))
-        await self._annotate(pod, {manifests.WITHDRAWN: ending})
+        await self.pod_changes.annotate(pod, {manifests.WITHDRAWN: ending})
         await self.api.delete(path_of(pod), 1, pod.metadata.uid)
 
     async def close(self) -> None:

@@ -9,9 +9,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import NamedTuple
 
 from stretto.backends.kubernetes import partial_gpus
-from stretto.backends.kubernetes.objects import Node, Pod, Taint, condition
+from stretto.backends.kubernetes.objects import Container, Node, Pod, Quantity, Taint, condition
 from stretto.backends.kubernetes.topology import whereabouts_of
 from stretto.backends.protocol import NodeState
 
@@ -52,9 +54,10 @@ NOISE = frozenset(
 MEMORY = re.compile(r"\d+(gb|g|gib)")
 
 
-def quantity(text: str) -> float:
+@lru_cache(maxsize=4096)  # pods of a cluster ask for the same few
+def quantity(text: Quantity) -> float:
     """A quantity of the API, such as 64, 500m or 256Gi; 0 for what is none."""
-    match = QUANTITY.fullmatch(text.strip())
+    match = QUANTITY.fullmatch(str(text).strip())
     if match is None or match[2] not in SUFFIXES:
         return 0.0
     try:
@@ -134,20 +137,50 @@ def type_label(node: Node, label: str = "") -> str:
     return next((name for name in names if node.metadata.labels.get(name)), "")
 
 
+def requested(pod: Pod, resource: str) -> float:
+    """What a pod asks for of a resource: the most of its phases, as the scheduler counts."""
+
+    def of(containers: Iterable[Container]) -> list[float]:
+        asks = [each.resources for each in containers]
+        return [quantity(ask.requests.get(resource) or ask.limits.get(resource, "0")) for ask in asks]
+
+    return max(sum(of(pod.spec.containers)), *of(pod.spec.initContainers), 0.0)
+
+
 def gpus_requested(pod: Pod, resource: str) -> int:
-    """GPUs that a pod holds on its node, or is about to: the most of its phases, as the scheduler counts."""
+    """GPUs that a pod holds on its node, or is about to."""
     if not resource or pod.status.phase in ("Succeeded", "Failed"):
         return 0
+    return int(requested(pod, resource))
 
-    def of(containers: Iterable[object]) -> list[int]:
-        requests = (getattr(each, "resources").requests for each in containers)  # noqa: B009
-        limits = (getattr(each, "resources").limits for each in containers)  # noqa: B009
-        return [
-            int(quantity(request.get(resource) or limit.get(resource, "0")))
-            for request, limit in zip(list(requests), list(limits), strict=True)
-        ]
 
-    return max(sum(of(list(pod.spec.containers))), *of(list(pod.spec.initContainers)), 0)
+class Used(NamedTuple):
+    """Cores and memory that pods ask for; whole numbers, so that sums stay exact."""
+
+    millicores: int = 0
+    memory_bytes: int = 0
+
+    def plus(self, other: "Used") -> "Used":
+        """Both together."""
+        return Used(self.millicores + other.millicores, self.memory_bytes + other.memory_bytes)
+
+    def less(self, other: "Used") -> "Used":
+        """One without the other."""
+        return Used(self.millicores - other.millicores, self.memory_bytes - other.memory_bytes)
+
+
+NOTHING = Used()
+
+
+def given_by(node: Node) -> Used:
+    """What a node has for pods."""
+    room = node.status.allocatable
+    return Used(round(quantity(room.get("cpu", "0")) * 1000), round(quantity(room.get("memory", "0"))))
+
+
+def used_by(pod: Pod) -> Used:
+    """What a pod asks for beside devices."""
+    return Used(round(requested(pod, "cpu") * 1000), round(requested(pod, "memory")))
 
 
 def gpus_held(pods: Iterable[Pod], machine: str, resource: str) -> int:
@@ -177,13 +210,15 @@ def node_state(
     tolerations: Iterable[Mapping[str, str]],
     gone: bool = False,
     rack_label: str = "",
+    lasting: Used = NOTHING,
 ) -> NodeState:
     """A node as the service sees it.
 
-    others: GPUs that pods of other people hold there. gone: the API server does not list it any more, as
+    others: GPUs that pods of other people hold there. lasting: what pods ask for that every such node has,
+    as those of DaemonSets, so that no worker ever gets it. gone: the API server does not list it any more, as
     when an autoscaler has ended the machine. rack_label: that alone names racks; "": by convention.
     """
-    where = whereabouts_of(node.metadata.labels, rack_label)
+    where, given = whereabouts_of(node.metadata.labels, rack_label), given_by(node)
     ready = condition(node.status.conditions, "Ready")
     out_of_service = any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
     is_up = ready is not None and ready.status == "True" and not gone and not out_of_service
@@ -204,8 +239,8 @@ def node_state(
         name=node.metadata.name,
         gpu_type=gpus.type,
         gpus=gpus.count,
-        cpus=int(quantity(node.status.allocatable.get("cpu", "0"))),
-        memory_gb=quantity(node.status.allocatable.get("memory", "0")) / 2**30,
+        cpus=max(given.millicores - lasting.millicores, 0) // 1000,
+        memory_gb=max(given.memory_bytes - lasting.memory_bytes, 0) / 2**30,
         up=is_up,
         address=address_of(node),
         why=why,

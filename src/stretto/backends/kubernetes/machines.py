@@ -4,14 +4,18 @@ A service asks for all of them at each change of any pod, and on a large cluster
 """
 
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
+
+import msgspec
 
 from stretto.backends.kubernetes import inventory, manifests
-from stretto.backends.kubernetes.inventory import Gpus
-from stretto.backends.kubernetes.objects import Node
+from stretto.backends.kubernetes.inventory import NOTHING, Gpus, Used, given_by, used_by
+from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.protocol import NodeState
+from stretto.backends.protocol import NodeState, NotNow, StartRefused, WorkerStart, WorkerState
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +28,7 @@ class Circumstances(NamedTuple):
     others: int  # GPUs that pods of other people hold there
     is_gone: bool
     is_silent: bool  # the API server has not answered for a while
+    lasting: Used = NOTHING  # what pods of DaemonSets ask for there
 
 
 class Machines:
@@ -68,8 +73,9 @@ class Machines:
     def _look_at(self, node: Node, now: Circumstances) -> NodeState:
         gpus = self.gpus_of(node)
         tolerations = manifests.tolerations_for(self.options, gpus.resource)
-        rack_label = self.options.rack_label
-        state = inventory.node_state(node, gpus, now.others, tolerations, now.is_gone, rack_label)
+        state = inventory.node_state(
+            node, gpus, now.others, tolerations, now.is_gone, self.options.rack_label, now.lasting
+        )
         if now.is_silent and state.gpus and not state.remark:
             # Its kubelet, and what runs there, go on without the API server: nothing follows of that silence.
             return replace(state, remark=SILENT)
@@ -79,3 +85,41 @@ class Machines:
         """It will not be asked for again."""
         self._gpus.pop(name, None)
         self._states.pop(name, None)
+
+
+def check_room(worker: WorkerStart, gpus: Gpus, others: Iterable[WorkerState], free: int) -> None:
+    """Raise StartRefused for GPUs that a node does not have, NotNow for some that are in use.
+
+    others: all other workers. free: GPUs that the node gives, and nobody is known to hold.
+    """
+    if not all(0 <= gpu < gpus.count for gpu in worker.gpus) or len({*worker.gpus}) != len(worker.gpus):
+        raise StartRefused(f"worker {worker.id}: gpus must be below {gpus.count}, got {list(worker.gpus)}")
+    for other in others:
+        if other.holds_gpus and other.node == worker.node and (both := {*other.gpus} & {*worker.gpus}):
+            raise NotNow(f"GPU {min(both)} of {worker.node} is in use by {other.id}")
+    if gpus.withheld and len(worker.gpus) > free:
+        raise NotNow(f"worker {worker.id}: node {worker.node}: {gpus.remark}")
+
+
+def shortage(manifest: Mapping[str, Any], node: Node, ours: Iterable[Pod], foreign: Used) -> str:
+    """What of cores and memory a node has too little of for a pod; "" for nothing.
+
+    Where the pod has a priority, kube-scheduler alone knows whether others make room. ours: pods there, or on
+    their way. foreign: what those of other people ask for.
+    """
+    if manifest["spec"].get("priorityClassName"):
+        return ""
+    try:
+        asked = used_by(msgspec.convert(manifest, Pod))
+    except msgspec.ValidationError:  # of a patch, which the API server refuses in its own words
+        return ""
+    given, used = given_by(node), reduce(Used.plus, map(used_by, ours), foreign)
+    names = (("cores", 1e3), ("GiB of memory", 2.0**30))
+    for (name, unit), wants, there, taken in zip(names, asked, given, used, strict=True):
+        left = max(there - taken, 0)
+        if wants > left:
+            return (
+                f"node {node.metadata.name} has {left / unit:.4g} of the {wants / unit:.4g} {name} free that "
+                f"it asks for: other pods there ask for {taken / unit:.4g} of {there / unit:.4g}"
+            )
+    return ""

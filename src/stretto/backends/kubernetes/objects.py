@@ -98,11 +98,15 @@ class Node(Object):
 # ── pods ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+# As the API server answers it is a text; other people's templates, as those of a JobSet, keep plain numbers.
+Quantity = str | int | float
+
+
 class Resources(msgspec.Struct):
     """What a container is given."""
 
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
 
 
 class Container(msgspec.Struct):
