@@ -51,6 +51,8 @@ VALUES: list[dict[str, Any]] = [
     {"operator": {"enabled": True, "definition": False}},
     {"operator": {"enabled": True}, "imagePullSecrets": [{"name": "registry"}]},
     {"operator": {"enabled": True, "namespaces": ["team-a", "team-b"]}, "tls": {"existingSecret": "cert"}},
+    {"ingress": {"enabled": True, "namespace": "edge"}},
+    {"metrics": {"serviceMonitor": True, "tokenSecret": "scraper", "namespace": ""}},
     {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
     {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "x"}], "priorityClassName": "high"},
     {
@@ -132,6 +134,34 @@ def test_the_service_understands_its_arguments(changes: dict[str, Any]) -> None:
     context = serve.make_context(command, list(arguments))  # refuses what it does not know
     assert context.params["backend"] == "kubernetes"
     assert Path(context.params["state"]).name == "state"
+
+
+@pytest.mark.parametrize(
+    ("changes", "namespaces"),
+    [
+        ({}, []),
+        ({"ingress": {"enabled": True}}, [{"kubernetes.io/metadata.name": "ingress-nginx"}]),
+        (
+            {"ingress": {"enabled": True, "namespace": "edge"}, "metrics": {"serviceMonitor": True}},
+            [{"kubernetes.io/metadata.name": "edge"}, {"kubernetes.io/metadata.name": "monitoring"}],
+        ),
+        ({"metrics": {"serviceMonitor": True, "namespace": ""}}, [{}]),
+        ({"ingress": {"namespace": "edge"}, "metrics": {"namespace": "watch"}}, []),
+    ],
+)
+def test_the_network_policy_lets_in_what_the_values_ask_for(
+    changes: dict[str, Any], namespaces: list[dict[str, str]]
+) -> None:
+    scraped = {"tokenSecret": "scraper"} if "metrics" in changes else {}
+    policies = of_kind("NetworkPolicy", merged(changes, {"metrics": scraped} if scraped else {}))
+    (rule,) = policies[0]["spec"]["ingress"]
+    whole = [
+        peer["namespaceSelector"]["matchLabels"]
+        for peer in rule["from"]
+        if set(peer) == {"namespaceSelector"}
+    ]
+    assert whole == namespaces
+    assert len(rule["from"]) == 2 + len(namespaces), "and pods of jobs, and of this namespace"
 
 
 def test_with_postgresql_there_is_a_standby_and_without_one_replica() -> None:

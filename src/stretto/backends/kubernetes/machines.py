@@ -90,7 +90,7 @@ class Machines:
 def check_room(worker: WorkerStart, gpus: Gpus, others: Iterable[WorkerState], free: int) -> None:
     """Raise StartRefused for GPUs that a node does not have, NotNow for some that are in use.
 
-    others: all other workers. free: GPUs that the node gives, and nobody is known to hold.
+    others: all other workers. free: GPUs that the node gives and no pod is known to hold.
     """
     if not all(0 <= gpu < gpus.count for gpu in worker.gpus) or len({*worker.gpus}) != len(worker.gpus):
         raise StartRefused(f"worker {worker.id}: gpus must be below {gpus.count}, got {list(worker.gpus)}")
