@@ -44,6 +44,13 @@ def operator(
             "`stretto.dev/gate` in namespaces with the label `stretto.dev/gate=true`.",
         ),
     ] = False,
+    gpu_resource: Annotated[
+        str,
+        typer.Option(
+            "--gpu-resource",
+            help="With --gate: by which pods ask for GPUs, like example.org/gpu. As of the service.",
+        ),
+    ] = "",
     url: Url = "",
     token: Token = "",
 ) -> None:
@@ -62,13 +69,21 @@ def operator(
     namespaces = tuple(dict.fromkeys(namespace or ()))
     if gate and namespaces:
         raise InputError(f"--namespace {namespaces[0]}: expected none with --gate, which goes by labels")
+    if gpu_resource and not gate:
+        raise InputError(f"--gpu-resource {gpu_resource}: expected with --gate only")
     if "" in namespaces:
         raise InputError("--namespace '': expected the name of a namespace")
-    asyncio.run(_operate(kubeconfig, kube_context, namespaces, gate, url, token))
+    asyncio.run(_operate(kubeconfig, kube_context, namespaces, gate, gpu_resource, url, token))
 
 
 async def _operate(
-    kubeconfig: str, context: str, namespaces: Sequence[str], gate: bool, url: str, token: str
+    kubeconfig: str,
+    context: str,
+    namespaces: Sequence[str],
+    gate: bool,
+    gpu_resource: str,
+    url: str,
+    token: str,
 ) -> None:
     """Follow resources, or gated pods, until a signal comes."""
     from stretto.backends.kubernetes.api import Api, configuration
@@ -83,7 +98,9 @@ async def _operate(
     try:
         await (_check_gates(api) if gate else _check_resources(api, namespaces))
         client = Client(url, token, say=say)
-        follower: Follower = GateOperator(api, client) if gate else Operator(api, client, namespaces)
+        follower: Follower = (
+            GateOperator(api, client, gpu_resource) if gate else Operator(api, client, namespaces)
+        )
         running = asyncio.ensure_future(follower.run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)

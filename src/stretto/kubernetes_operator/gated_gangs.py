@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stretto.backends.kubernetes import inventory
 from stretto.backends.kubernetes.gated_pods import GATE, GatedPod, misfit, not_ours_to_decide, terms_of
-from stretto.backends.kubernetes.objects import Container, Node
+from stretto.backends.kubernetes.objects import Node
 from stretto.jobfile.kubernetes_section import GATED_PODS
 from stretto.jobfile.parts import LONGEST_NAME, NOT_IN_NAMES
 from stretto.kubernetes_operator.events import Involved
@@ -34,6 +34,12 @@ class Gang:
 
     owner: Involved
     pods: Sequence[GatedPod]  # in the order of their numbers
+    resources: Collection[str] = inventory.GPU_RESOURCES  # by which pods ask for GPUs
+
+    @property
+    def gpus(self) -> Sequence[int]:
+        """GPUs that each pod asks for."""
+        return [gpus_of(pod, self.resources) for pod in self.pods]
 
     @property
     def key(self) -> str:
@@ -41,9 +47,14 @@ class Gang:
         return f"gated-{self.owner.uid}-{min(pod.metadata.uid for pod in self.pods)}"
 
 
-def gang_of(owner: PodOwner, pods: Iterable[GatedPod], alive: int) -> Gang:
+def gang_of(
+    owner: PodOwner,
+    pods: Iterable[GatedPod],
+    alive: int,
+    resources: Collection[str] = inventory.GPU_RESOURCES,
+) -> Gang:
     """The gang of these gated pods. alive: pods of the owner that have not ended. Raises Obstacle."""
-    gang = Gang(owner.about, sorted(pods, key=_number))
+    gang = Gang(owner.about, sorted(pods, key=_number), resources)
     if owner.pods is None:
         line = f"{owner.about.kind} {owner.about.name} is no Job, JobSet or TrainJob: expected the annotation"
         raise Obstacle("OwnerUnknown", f"{line} {COUNT} on its pods, with their number")
@@ -51,7 +62,7 @@ def gang_of(owner: PodOwner, pods: Iterable[GatedPod], alive: int) -> Gang:
         raise Obstacle("OtherGates", f"its pods wait behind the gate {min(others)}, too", is_patient=True)
     if alive < owner.pods:
         raise Obstacle("PodsMissing", f"{alive} of its {owner.pods} pods are there", is_patient=True)
-    _check_alike(gang.pods)
+    _check_alike(gang)
     return gang
 
 
@@ -61,18 +72,18 @@ def _number(pod: GatedPod) -> tuple[list[tuple[int, str]], str]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts], pod.metadata.uid
 
 
-def _check_alike(pods: Sequence[GatedPod]) -> None:
+def _check_alike(gang: Gang) -> None:
     """Raise Obstacle for pods that no job file can say."""
-    for pod in pods:
+    for pod, gpus in zip(gang.pods, gang.gpus, strict=True):
         if why := not_ours_to_decide(pod):
             line = f"pod {pod.metadata.name} has {why}: only kube-scheduler can weigh that"
             raise Obstacle("NotSupported", f"{line}; leave the gate off such pods")
-        if not gpus_of(pod):
+        if not gpus:
             raise Obstacle(
                 "NoGpus",
                 f"pod {pod.metadata.name} asks for no GPUs: expected the gate on pods with GPUs only",
             )
-    if len(sizes := sorted({gpus_of(pod) for pod in pods})) > 1:
+    if len(sizes := sorted({*gang.gpus})) > 1:
         numbers = " and ".join(map(str, sizes))
         raise Obstacle("UnequalPods", f"expected as many GPUs for each of its pods, got {numbers}")
 
@@ -82,16 +93,16 @@ def job_file_of(gang: Gang, queue: str, nodes: Iterable[Mapping[str, Any]], know
 
     nodes: as the service lists them. known: by name, as the cluster does.
     """
-    each, count = gpus_of(gang.pods[0]), len(gang.pods)
+    each, count = gang.gpus[0], len(gang.pods)
     types = gpu_types_for(gang.pods, list(nodes), known)
     gpus = str(each * count)
     resources: dict[str, Any] = {
         "accelerators": [f"{gpu_type}:{gpus}" for gpu_type in types] if types else gpus,
         "gpus_per_worker": each,
     }
-    if cpus := max(_asked(pod, "cpu") for pod in gang.pods):
+    if cpus := max(inventory.requested(pod, "cpu") for pod in gang.pods):
         resources["cpus"] = cpus * count
-    if memory := max(_asked(pod, "memory") for pod in gang.pods):
+    if memory := max(inventory.requested(pod, "memory") for pod in gang.pods):
         resources["memory"] = f"{memory * count / 2**30:.3f}GiB"
     owner = gang.owner
     entries: dict[str, Any] = {
@@ -106,16 +117,6 @@ def job_file_of(gang: Gang, queue: str, nodes: Iterable[Mapping[str, Any]], know
         },
     }
     return json.dumps(entries | ({"queue": queue} if queue else {}))
-
-
-def _asked(pod: GatedPod, resource: str) -> float:
-    """Cores or bytes that a pod asks for."""
-
-    def of(containers: Iterable[Container]) -> list[float]:
-        asks = ({**each.resources.limits, **each.resources.requests} for each in containers)
-        return [inventory.quantity(ask.get(resource, "0")) for ask in asks]
-
-    return max(sum(of(pod.spec.containers)), *of(pod.spec.initContainers), 0.0)
 
 
 def gpu_types_for(

@@ -18,6 +18,7 @@ from typing import Any
 from stretto.backends.kubernetes.api import NODES, Api, Kind, suppress_refusal
 from stretto.backends.kubernetes.gated_pods import GATE, OF_JOB, PLACED_BY, PODS_IN_FULL, GatedPod
 from stretto.backends.kubernetes.informer import Informer, Key
+from stretto.backends.kubernetes.inventory import gpu_resources
 from stretto.backends.kubernetes.objects import Node, Object
 from stretto.backends.kubernetes.pods import seconds
 from stretto.client import Client, Refused, ServiceError
@@ -79,10 +80,10 @@ class Group:
 class GateOperator(Follower):
     """Follows gated pods of all namespaces on behalf of one service."""
 
-    def __init__(self, api: Api, service: Client) -> None:
-        """service: a connection, which is closed at the end."""
+    def __init__(self, api: Api, service: Client, gpu_resource: str = "") -> None:
+        """service: a connection, which is closed at the end. gpu_resource: as for the service's backend."""
         super().__init__(service)
-        self.api = api
+        self.api, self.resources = api, gpu_resources(gpu_resource)
         self.nodes: Informer[Node] = Informer(api, NODES, "", lambda *_: None)
         self.namespaces: Informer[Object] = Informer(api, NAMESPACES, "", self._namespace_changed)
         self.pods: Informer[GatedPod] = Informer(api, PODS_IN_FULL, "", self._pod_changed)
@@ -113,7 +114,7 @@ class GateOperator(Follower):
         pod = after if after is not None else before
         assert pod is not None
         is_gated, job = GATE in pod.gates, pod.metadata.labels.get(OF_JOB, "")
-        if not is_gated and not job and (controller_of(pod) is None or not gpus_of(pod)):
+        if not is_gated and not job and (controller_of(pod) is None or not gpus_of(pod, self.resources)):
             return
         key = group_of(pod)
         group = self.groups[key]
@@ -195,11 +196,11 @@ class GateOperator(Follower):
             if labels.get(LABEL) != "true":
                 line = f"namespace {key[0]} has no label {LABEL}=true: its pods stay behind their gate"
                 raise Obstacle("NamespaceNotLabelled", line)
-            owner = await owner_of(self.api, waiting[0])
+            owner = await owner_of(self.api, waiting[0], self.resources)
             if owner is None:
                 return  # its pods go with it
             counts = group.pods.values() if owner.counts_ended else group.alive()
-            gang = gang_of(owner, waiting, len(list(counts)))
+            gang = gang_of(owner, waiting, len(list(counts)), self.resources)
             await self._submit(key, group, gang, labels.get(QUEUE, ""))
         except Obstacle as obstacle:
             about = owner.about if owner is not None else _involved(waiting[0])
@@ -310,7 +311,7 @@ class GateOperator(Follower):
             reason, warns = camel(state), ENDED.get(state) == "Failed"
             message = f"{name}: {job['evidence'] or camel(state)}"
         if self._told.get(key) != (reason, message):
-            owner = await owner_of(self.api, pod)
+            owner = await owner_of(self.api, pod, self.resources)
             if owner is not None:
                 await self._tell(key, owner.about, reason, message, warns)
 

@@ -7,6 +7,7 @@ one by itself.
 # Names of fields are the API's own, in its own case.
 # ruff: noqa: N815
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -93,10 +94,9 @@ class PodOwner:
     counts_ended: bool = False  # whether pods that have ended count, since it makes none in their place
 
 
-def gpus_of(pod: Pod) -> int:
-    """GPUs that a pod asks for, by whichever resource; also once it has ended."""
-    asked = msgspec.structs.replace(pod, status=type(pod.status)())
-    return max((inventory.gpus_requested(asked, name) for name in inventory.GPU_RESOURCES), default=0)
+def gpus_of(pod: Pod, resources: Collection[str] = inventory.GPU_RESOURCES) -> int:
+    """GPUs that a pod asks for, by whichever of these resources; also once it has ended."""
+    return max((int(inventory.requested(pod, name)) for name in resources), default=0)
 
 
 def group_of(pod: Pod) -> Key:
@@ -119,7 +119,9 @@ def is_batch_job(owner: OwnerReference) -> bool:
     return owner.kind == "Job" and owner.apiVersion.startswith("batch/")
 
 
-async def owner_of(api: Api, pod: GatedPod) -> PodOwner | None:
+async def owner_of(
+    api: Api, pod: GatedPod, resources: Collection[str] = inventory.GPU_RESOURCES
+) -> PodOwner | None:
     """The owner of a pod, as it is now; None where it is gone. Raises Refusal, BackendUnreachable."""
     metadata, owner = pod.metadata, controller_of(pod)
     if owner is None:
@@ -129,7 +131,7 @@ async def owner_of(api: Api, pod: GatedPod) -> PodOwner | None:
         count = metadata.annotations.get(COUNT, "")
         return PodOwner(about, int(count) if count.isdecimal() and int(count) else None)
     if name := metadata.labels.get(JOB_SET):
-        return await _job_set(api, metadata.namespace, name)
+        return await _job_set(api, metadata.namespace, name, resources)
     job = await api.get(JOBS, metadata.namespace, owner.name)
     if job is None or job.metadata.uid != owner.uid or job.metadata.deletionTimestamp:
         return None
@@ -139,7 +141,7 @@ async def owner_of(api: Api, pod: GatedPod) -> PodOwner | None:
     return PodOwner(about, left)
 
 
-async def _job_set(api: Api, namespace: str, name: str) -> PodOwner | None:
+async def _job_set(api: Api, namespace: str, name: str, resources: Collection[str]) -> PodOwner | None:
     """A JobSet, or the TrainJob that made it. Jobs without GPUs, as those that load data, do not count."""
     job_set = await api.get(JOB_SETS, namespace, name)
     if job_set is None or job_set.metadata.deletionTimestamp:
@@ -147,7 +149,7 @@ async def _job_set(api: Api, namespace: str, name: str) -> PodOwner | None:
     pods = sum(
         each.replicas * each.template.spec.at_once
         for each in job_set.spec.replicatedJobs
-        if gpus_of(Pod(spec=each.template.spec.template.spec))
+        if gpus_of(Pod(spec=each.template.spec.template.spec), resources)
     )
     maker = controller_of(job_set)
     if maker is not None:

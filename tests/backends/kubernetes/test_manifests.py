@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from stretto.agent import pod_supervisor
 from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.options import KubernetesOptions
@@ -38,6 +40,10 @@ def variables(worker: WorkerStart = WORKER) -> dict[str, dict[str, Any]]:
 
 def asking(**section: object) -> WorkerStart:
     return replace(WORKER, asks={"kubernetes": section})
+
+
+def worker_patch(**container: object) -> dict[str, Any]:
+    return {"containers": [{"name": "worker", **container}]}
 
 
 def test_the_scheduler_of_the_cluster_binds_it_to_the_node_that_we_chose() -> None:
@@ -131,7 +137,7 @@ def test_a_patch_changes_the_pod_and_leaves_the_rest() -> None:
         "enableServiceLinks": None,
     }
     spec = pod(asking(pod=patch))["spec"]
-    assert spec["securityContext"] == {"runAsUser": 1000}
+    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1000}
     worker, sidecar = spec["containers"]
     assert (worker["imagePullPolicy"], worker["image"]) == ("Always", "registry.example/base:1")
     assert sidecar == {"name": "sidecar", "image": "x"}
@@ -211,3 +217,67 @@ def test_a_claim_for_all_jobs_is_mounted_where_the_service_has_it_unless_a_job_m
     assert [each["name"] for each in mounts] == ["mine"]
     assert "checkpoints" not in str(spec["volumes"])
     assert "checkpoints" not in str(pod()["spec"])
+
+
+# ── Pod Security ──────────────────────────────────────────────────────────────────────────────────
+
+
+def against_restricted(spec: dict[str, Any]) -> list[str]:
+    """What the Pod Security Standard `restricted` has against a pod, by its controls."""
+    security = spec.get("securityContext", {})
+    against = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    volumes = {key for volume in spec.get("volumes", ()) for key in volume} - {"name"}
+    against += sorted(volumes - {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "secret"})
+    for each in (*spec["containers"], *spec.get("initContainers", ())):
+        own = each.get("securityContext", {})
+        both = {**security, **own}
+        capabilities = own.get("capabilities", {})
+        checks = {
+            "privileged": not own.get("privileged"),
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
+            "runAsNonRoot": both.get("runAsNonRoot") is True,
+            "runAsUser": both.get("runAsUser") != 0,
+            "seccompProfile": both.get("seccompProfile", {}).get("type") in ("RuntimeDefault", "Localhost"),
+            "drop": "ALL" in capabilities.get("drop", ()),
+            "add": set(capabilities.get("add", ())) <= {"NET_BIND_SERVICE"},
+            "hostPort": not any("hostPort" in port for port in each.get("ports", ())),
+        }
+        against += [name for name, is_so in checks.items() if not is_so]
+    return against
+
+
+@pytest.mark.parametrize(
+    ("options", "patch", "against"),
+    [
+        ({}, {}, ["runAsNonRoot"]),
+        ({"run_as_non_root": True}, {}, []),
+        ({}, {"securityContext": {"runAsNonRoot": True, "runAsUser": 1000}}, []),
+        (
+            {"run_as_non_root": True},
+            worker_patch(securityContext={"capabilities": {"add": ["IPC_LOCK"]}}),
+            ["add"],
+        ),
+        (
+            {"run_as_non_root": True},
+            worker_patch(securityContext={"privileged": True}),
+            ["privileged", "allowPrivilegeEscalation", "drop"],
+        ),
+        ({"run_as_non_root": True}, worker_patch(securityContext=None), ["allowPrivilegeEscalation", "drop"]),
+        ({"run_as_non_root": True}, {"securityContext": {"runAsNonRoot": None}}, ["runAsNonRoot"]),
+        ({"run_as_non_root": True}, {"securityContext": {"seccompProfile": None}}, ["seccompProfile"]),
+    ],
+)
+def test_a_pod_is_restricted_where_its_job_does_not_say_otherwise(
+    options: dict[str, Any], patch: dict[str, Any], against: list[str]
+) -> None:
+    spec = pod(asking(pod=patch), replace(OPTIONS, **options))["spec"]
+    assert against_restricted(spec) == against
+
+
+def test_what_an_api_server_takes_from_nobody_is_not_asked_for() -> None:
+    """One that may become more than it was may be privileged, or administer the system; no other may."""
+    for own in ({"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}):
+        security = pod(asking(pod=worker_patch(securityContext=own)))["spec"]["containers"][0][
+            "securityContext"
+        ]
+        assert "allowPrivilegeEscalation" not in security

@@ -32,6 +32,7 @@ LONGEST_BUSY_S = 10.0  # of one wait until then; chosen
 IDLE = 20  # connections that are kept for the next call; chosen
 PAGE = 500  # objects of one answer to a list, as kubectl asks for
 EXEC_GROUP = "client.authentication.k8s.io"  # of plug-ins that log in
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # in a pod
 MANAGER = "stretto"  # of fields, for server-side apply
 
 Answer = TypeVar("Answer")
@@ -336,4 +337,4 @@ def namespace_of(config: SingleConfig) -> str:
 
 def in_cluster() -> bool:
     """Whether we run in a pod ourselves."""
-    return Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
+    return (SERVICE_ACCOUNT / "token").exists()

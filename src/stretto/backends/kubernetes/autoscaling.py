@@ -10,7 +10,7 @@ from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.objects import Node
 from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.kubernetes.placeholders import Placeholders, still_missing
+from stretto.backends.kubernetes.placeholders import Owners, Placeholders, still_missing
 from stretto.backends.kubernetes.provisioning_requests import ProvisioningRequests
 from stretto.backends.protocol import NodeRequest, NodeState, WorkerState
 
@@ -21,12 +21,19 @@ class NodeGrowth:
     """Nodes that one service wishes for."""
 
     def __init__(
-        self, api: Api, options: KubernetesOptions, service: str, namespace: str, lease: LeaderLease
+        self,
+        api: Api,
+        options: KubernetesOptions,
+        service: str,
+        namespace: str,
+        lease: LeaderLease,
+        owners: Owners = list,
     ) -> None:
+        """owners: references to what goes with the service, and has what is asked for go with it."""
         self.lease = lease
-        self.placeholders = Placeholders(api, options, service, namespace, lease)
+        self.placeholders = Placeholders(api, options, service, namespace, lease, owners)
         self.requests = (
-            ProvisioningRequests(api, options, service, namespace, lease)
+            ProvisioningRequests(api, options, service, namespace, lease, owners)
             if options.provisioning_class
             else None
         )

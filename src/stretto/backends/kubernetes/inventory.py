@@ -112,6 +112,11 @@ def gpus_of(node: Node, resources: Collection[str] = GPU_RESOURCES, label: str =
     return keep_number(int(quantity(node.status.capacity.get(resource, "0"))), gpus)
 
 
+def gpu_resources(named: str = "") -> tuple[str, ...]:
+    """By which resources pods ask for GPUs. named: the only one that counts; "": those of the makers."""
+    return (named,) if named else GPU_RESOURCES
+
+
 def keep_number(count: int, gpus: Gpus) -> Gpus:
     """The GPUs of a node that has so many, where it gives fewer at the moment."""
     if gpus.count >= count:

@@ -36,7 +36,7 @@ class Machines:
 
     def __init__(self, options: KubernetesOptions) -> None:
         self.options = options
-        self.resources = (options.gpu_resource,) if options.gpu_resource else inventory.GPU_RESOURCES
+        self.resources = inventory.gpu_resources(options.gpu_resource)
         self._gpus: dict[str, tuple[Node, Gpus]] = {}  # by name
         self._states: dict[str, tuple[Node, Circumstances, NodeState]] = {}
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from stretto.agent import exec_session, pod_supervisor, supervisor
 from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.kubernetes.pod_privileges import container_security, own_security, pod_security
 from stretto.backends.protocol import WorkerStart
 from stretto.jobfile import kubernetes_section
 
@@ -195,6 +196,7 @@ def pod_of(
         "terminationGracePeriodSeconds": max(int(worker.grace_s), 1),
         "enableServiceLinks": False,
         "automountServiceAccountToken": bool(wanted.get("service_account")),
+        "securityContext": pod_security(options.run_as_non_root),
         "containers": [_container(worker, options, service, namespace, resource)],
         "volumes": _volumes(worker, options, namespace),
     }
@@ -257,6 +259,7 @@ def _container(
         "envFrom": list(wanted.get("env_from", ())),
         "resources": {"limits": limits, "requests": {**limits, **requests}},
         "terminationMessagePolicy": "File",
+        "securityContext": container_security(own_security(wanted.get("pod", {}), CONTAINER)),
         "volumeMounts": mounts,
     }
     return container | ({"workingDir": worker.cwd} if worker.cwd else {})

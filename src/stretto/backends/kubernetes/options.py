@@ -39,6 +39,7 @@ class KubernetesOptions:
     tolerations: tuple[str, ...] = option((), cli="--toleration")  # KEY[=VALUE][:EFFECT]
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     priority_class: str = option("")  # of all our pods; "": the namespace's default
+    run_as_non_root: bool = option(default=False)  # kubelets refuse images of jobs that run as root
     host_network: bool = option(default=False)  # pods use the network, and the addresses, of their nodes
     shared_claim: str = option(
         "",

@@ -5,7 +5,7 @@ pods that fit nowhere. Once a node is there the placeholder goes, and the worker
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import BackendUnreachable, NodeRequest, NodeState, WorkerState
+
+Owners = Callable[[], Sequence[Mapping[str, Any]]]  # references to what an object goes with
 
 SHUTDOWN_S = 1  # of grace, for one that was bound meanwhile
 
@@ -115,10 +117,12 @@ def placeholder(
     service: str,
     resource: str,
     labels: Mapping[str, str],
+    owners: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The manifest of a placeholder.
 
-    number: tells it from others alike. labels: of the nodes that suit it.
+    number: tells it from others alike. labels: of the nodes that suit it. owners: references to what it goes
+    with.
     """
     digest = manifests.digest_of([service, asdict(wish), resource, dict(labels)])[:8]
     spec = spec_of(wish, options, resource, labels)
@@ -132,6 +136,7 @@ def placeholder(
             "labels": {**manifests.labels_of(service, ""), manifests.PLACEHOLDER: "true"},
             # Else Cluster Autoscaler would keep a node for it that nothing needs any more.
             "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+            "ownerReferences": [*owners],
         },
         "spec": spec,
     }
@@ -141,11 +146,17 @@ class Placeholders:
     """The placeholders of one service."""
 
     def __init__(
-        self, api: Api, options: KubernetesOptions, service: str, namespace: str, lease: LeaderLease
+        self,
+        api: Api,
+        options: KubernetesOptions,
+        service: str,
+        namespace: str,
+        lease: LeaderLease,
+        owners: Owners,
     ) -> None:
-        """lease: by which this service knows whether it may still write."""
+        """lease: by which this service knows whether it may still write. owners: what they go with."""
         self.api, self.options, self.service, self.namespace = api, options, service, namespace
-        self.lease = lease
+        self.lease, self.owners = lease, owners
         self.pods: dict[str, Pod] = {}  # by name, as last shown
 
     def change(self, before: Pod | None, after: Pod | None) -> None:
@@ -168,7 +179,9 @@ class Placeholders:
                 continue
             resource, labels = nodes
             for number in range(count):
-                manifest = placeholder(wish, number, self.options, self.service, resource, labels)
+                manifest = placeholder(
+                    wish, number, self.options, self.service, resource, labels, self.owners()
+                )
                 by_name[manifest["metadata"]["name"]] = manifest
         if self.pods.keys() == by_name.keys() and not any(_is_over(pod) for pod in self.pods.values()):
             return

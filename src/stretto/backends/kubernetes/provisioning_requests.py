@@ -22,7 +22,7 @@ from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.objects import Condition, Node, Object, condition
 from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.kubernetes.placeholders import spec_of, suiting
+from stretto.backends.kubernetes.placeholders import Owners, spec_of, suiting
 from stretto.backends.kubernetes.pods import MOST_WORDS
 from stretto.backends.protocol import BackendUnreachable, NodeRequest
 from stretto.model.errors import InputError
@@ -99,11 +99,17 @@ class ProvisioningRequests:
     """The requests of one service, in one namespace."""
 
     def __init__(
-        self, api: Api, options: KubernetesOptions, service: str, namespace: str, lease: LeaderLease
+        self,
+        api: Api,
+        options: KubernetesOptions,
+        service: str,
+        namespace: str,
+        lease: LeaderLease,
+        owners: Owners,
     ) -> None:
-        """lease: by which this service knows whether it may still write."""
+        """lease: by which this service knows whether it may still write. owners: what they go with."""
         self.api, self.options, self.service, self.namespace = api, options, service, namespace
-        self.lease = lease
+        self.lease, self.owners = lease, owners
         self.informer = Informer(api, PROVISIONING_REQUESTS, namespace, self._changed, options.silence_s)
         self.of_job: dict[str, ProvisioningRequest] = {}
         self._words: dict[str, str] = {}  # by job, the last that were said, also of one that is taken back
@@ -242,6 +248,7 @@ class ProvisioningRequests:
                 "namespace": self.namespace,
                 "labels": manifests.labels_of(self.service, ""),
                 "annotations": {manifests.JOB: wish.job, WISH: digest},
+                "ownerReferences": [*self.owners()],
             },
             "spec": {
                 "provisioningClassName": self.options.provisioning_class,
