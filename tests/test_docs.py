@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stretto.experiments.published import EXPERIMENTS
 from stretto.model import View
 from stretto.policies.registry import POLICIES, describe, load_policy
 from stretto.sim import metrics
@@ -88,6 +89,28 @@ def test_modules_that_a_table_of_mechanisms_names_have_what_it_says(page: Path) 
             assert module is not None, path
             defined = rf"(?m)^\s*(?:(?:async )?def {name}\(|class {name}\b|{name}\b.*[:=])"
             assert not name or re.search(defined, module.read_text(encoding="utf-8")), (path, name)
+
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+CODE = [ROOT / "src" / "stretto", ROOT / "src" / "stretto" / "policies", ROOT]  # paths are below one of them
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.name)
+def test_every_path_that_a_decision_names_exists(page: Path) -> None:
+    """A module may be named without its ending, and a folder with a slash behind it."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)+)/?(?::\w+)?`", prose)
+    endings = ("", ".py")
+    there = {name for name in named for root in CODE for end in endings if (root / (name + end)).exists()}
+    assert [name for name in named if name not in there] == []
+
+
+@pytest.mark.parametrize("page", [*DECISIONS, ROOT / "docs" / "reproducing.md"], ids=lambda page: page.name)
+def test_every_table_that_a_page_names_can_be_reproduced(page: Path) -> None:
+    papers = "|".join(sorted({name.split("-")[0] for name in EXPERIMENTS}))
+    tables = rf"\b(?:{papers})-(?:fig|table)\d[a-z\d-]*"
+    named = re.findall(tables, page.read_text(encoding="utf-8"))
+    assert [name for name in named if name not in EXPERIMENTS] == []
 
 
 def rows_of(figures: tuple[Metric, ...]) -> list[str]:
