@@ -74,7 +74,7 @@ class SimSettings(CheckedSettings, space="sim"):
     # of a training job that starts again; None: as its model takes
     start_s: float | None = setting(None, at_least=0)
     scaling: Scaling = Scaling.LINEAR
-    # share of its speed that every worker beyond the fewest lacks; Lyra, table 9
+    # share of its speed that every worker beyond the fewest lacks; Lyra, section 7.2
     scaling_loss: float = setting(0.0, at_least=0, below=1)
     # speed of a job on several GPU types over the sum of its parts; Lyra, section 7.2
     mixing: float = setting(0.7, above=0, at_most=1)
