@@ -24,7 +24,7 @@ def test_a_service_that_is_killed_in_the_middle_of_a_word_is_gone_and_nothing_el
 def test_whether_there_is_a_worker_is_not_known_while_it_is_started() -> None:
     cluster = Cluster("s1", 30.0, 75.0)
     orders = WorkerCommands(cluster)
-    with cluster.begins("7.1.0"), pytest.raises(NotNow, match="worker 7.1.0 is being started"):
+    with cluster.begins("7.1.0"), pytest.raises(NotNow, match=r"worker 7\.1\.0 is being started"):
         orders.stop("7.1.0", 0.0)
-    with pytest.raises(NoSuchWorker, match="no worker 7.1.0 on any node"):
+    with pytest.raises(NoSuchWorker, match=r"no worker 7\.1\.0 on any node"):
         orders.stop("7.1.0", 0.0)
