@@ -146,6 +146,8 @@ class NodeState:
     why: str = ""  # why it is down
     dead: bool = False  # down, and the cluster knows for sure that nothing of ours runs there any more
     shut: str = ""  # why nothing new may start there, although it is up; "" = it may
+    # Taints of Kubernetes for which it is shut, and for nothing else: it takes jobs that tolerate them all
+    taints: tuple[str, ...] = ()
     others: int = 0  # GPUs that work of other people holds, which we know nothing of
     remark: str = ""  # what somebody should look after there, although it is used; "" for nothing
     comes: bool = (

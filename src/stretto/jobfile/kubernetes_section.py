@@ -6,7 +6,7 @@ release of Kubernetes it then meets.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stretto.jobfile.parts import check_line, wrong
@@ -100,6 +100,38 @@ def is_gpu(resource: str) -> bool:
     """Whether an extended resource is a GPU, or a part of one, by what device plug-ins call theirs."""
     vendor, _, device = resource.partition("/")
     return bool(device) and ("gpu" in device or "gpu" in vendor or device.startswith(("mig-", "i915", "xe")))
+
+
+def tolerations_in(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a job's pods tolerate, of their own: a list in its patch takes the place of all others."""
+    patched = (values.get("pod") or {}).get("tolerations")
+    listed = patched if isinstance(patched, list) else values.get("tolerations", ())
+    return [each for each in listed if isinstance(each, Mapping)]
+
+
+def tolerates(toleration: Mapping[str, Any], key: str, value: str, effect: str) -> bool:
+    """Whether a toleration is of a taint, by the rules of the API."""
+    if toleration.get("effect") and toleration["effect"] != effect:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return not toleration.get("key") or toleration["key"] == key
+    return toleration.get("key", "") == key and str(toleration.get("value", "")) == value
+
+
+def tolerates_all(values: Mapping[str, Any], taints: Iterable[str]) -> bool:
+    """Whether a job's pods tolerate all of these taints, as `taint_text` writes them."""
+    tolerations = tolerations_in(values)
+    for text in taints if tolerations else ():
+        named, _, effect = text.rpartition(":")
+        key, _, value = named.partition("=")
+        if not any(tolerates(each, key, value, effect) for each in tolerations):
+            return False
+    return bool(tolerations)
+
+
+def taint_text(key: str, value: str, effect: str) -> str:
+    """A taint as people write it: KEY=VALUE:EFFECT, or KEY:EFFECT."""
+    return f"{key}{f'={value}' if value else ''}:{effect}"
 
 
 def _check_gated_pods(name: str, value: Any) -> None:

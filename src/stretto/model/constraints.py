@@ -97,6 +97,15 @@ LEAD_S = 30.0  # before a reservation begins, beside the grace of jobs that are 
 
 
 @dataclass(frozen=True)
+class KeptNodes:
+    """Nodes that take some jobs only, whatever these ask for."""
+
+    nodes: tuple[int, ...]  # indices
+    jobs: frozenset[JobId]
+    words: str  # which jobs these are
+
+
+@dataclass(frozen=True)
 class Constraints:
     """The constraints at one moment; a world puts them into its snapshots, and decisions keep to them."""
 
@@ -114,12 +123,13 @@ class Constraints:
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are a part of another
     whole_workers: bool = False  # nothing is given that makes no whole worker on one node
     going_on_until_s: Mapping[JobId, float] = field(default_factory=dict)  # jobs that do not grow until then
+    kept: tuple[KeptNodes, ...] = ()  # no node is in two of them
     fair_share: FairShare | None = None  # orders jobs of one priority; None: they come by submission
 
     @property
     def are_void(self) -> bool:
         """Whether nothing is ruled, priorities aside."""
-        ruled = self.queues or self.sizes or self.reservations or self.profiles or self.others
+        ruled = self.queues or self.sizes or self.reservations or self.profiles or self.others or self.kept
         return not (ruled or self.going_on_until_s)
 
     def at(self, now_s: float) -> "Constraints":

@@ -270,7 +270,7 @@ def test_the_label_of_racks_may_be_named() -> None:
             {"spec_taints": [{"key": "team", "effect": "NoSchedule"}]},
             True,
             False,
-            "its taint team:NoSchedule keeps pods away",
+            "its taint team:NoSchedule keeps pods away that do not tolerate it",
             "",
         ),
         ({"spec_taints": [{"key": "team", "effect": "PreferNoSchedule"}]}, True, False, "", ""),
@@ -298,6 +298,8 @@ def test_what_keeps_a_node_from_use_is_said(
     state = node_state(node, gpus_of(node), 0, [])
     assert (state.up, state.dead, state.shut) == (up, dead, shut)
     assert why in state.why
+    # Where it is the taint alone, jobs that tolerate it may use the node all the same.
+    assert state.taints == (("team:NoSchedule",) if "team" in shut else ())
 
 
 def test_a_node_that_is_listed_no_more_is_dead() -> None:

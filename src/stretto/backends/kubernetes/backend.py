@@ -35,6 +35,7 @@ from stretto.backends.kubernetes.job_secrets import JobSecrets
 from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.log_spool import LogSpool
 from stretto.backends.kubernetes.machines import Circumstances, Machines, check_room, shortage
+from stretto.backends.kubernetes.node_labels import check_selector
 from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod, differ
 from stretto.backends.kubernetes.options import KubernetesOptions
@@ -268,6 +269,9 @@ class KubernetesBackend:
         elif not (spec.kubernetes.get("image") or self.options.image):
             raise InputError("kubernetes.image: expected the image that the job runs in, or --image for all")
         nodes = [node for node in await self.nodes() if node.gpus and (node.comes or not node.dead)]
+        known = self.node_informer.items
+        there = [(node, known.get(("", self.slots.machine_of(node.name)))) for node in nodes]
+        check_selector(spec, [(node, each.metadata.labels) for node, each in there if each is not None])
         of_worker = spec.resources.gpus_per_worker
         if nodes and all(node.gpus < of_worker for node in nodes):
             most = max(node.gpus for node in nodes)

@@ -16,6 +16,7 @@ from stretto.backends.kubernetes import partial_gpus
 from stretto.backends.kubernetes.objects import Container, Node, Pod, Quantity, Taint, condition
 from stretto.backends.kubernetes.topology import whereabouts_of
 from stretto.backends.protocol import NodeState
+from stretto.jobfile.kubernetes_section import taint_text, tolerates
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 TYPE_LABELS = (  # in this order
@@ -197,15 +198,7 @@ def keeps_away(taint: Taint, tolerations: Iterable[Mapping[str, str]]) -> bool:
     """Whether a taint keeps our pods off a node."""
     if taint.effect not in KEEPS_AWAY or taint.key in SAID_ELSEWHERE:
         return False
-    return not any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: Mapping[str, str], taint: Taint) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint.effect:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return not toleration.get("key") or toleration["key"] == taint.key
-    return toleration.get("key", "") == taint.key and toleration.get("value", "") == taint.value
+    return not any(tolerates(each, taint.key, taint.value, taint.effect) for each in tolerations)
 
 
 def node_state(
@@ -238,8 +231,9 @@ def node_state(
             why = f"not ready: {ready.reason}: {ready.message}".rstrip(": ")
     taints = [taint for taint in node.spec.taints if keeps_away(taint, list(tolerations))]
     shut = "cordoned" if node.spec.unschedulable else ""
-    if not shut and taints:
-        shut = f"its taint {taints[0].key}:{taints[0].effect} keeps pods away"
+    tainted = () if shut else tuple(taint_text(each.key, each.value, each.effect) for each in taints)
+    if tainted:
+        shut = f"its taint {tainted[0]} keeps pods away that do not tolerate it"
     return NodeState(
         name=node.metadata.name,
         gpu_type=gpus.type,
@@ -251,6 +245,7 @@ def node_state(
         why=why,
         dead=gone or out_of_service,
         shut=shut if is_up else "",
+        taints=tainted if is_up else (),
         others=min(others, gpus.count),
         remark=gpus.remark,
         zone=where.zone,

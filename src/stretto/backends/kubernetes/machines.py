@@ -13,6 +13,7 @@ import msgspec
 
 from stretto.backends.kubernetes import inventory, manifests
 from stretto.backends.kubernetes.inventory import NOTHING, Gpus, Used, given_by, used_by
+from stretto.backends.kubernetes.node_labels import lacks
 from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import NodeState, NotNow, StartRefused, WorkerStart, WorkerState
@@ -102,11 +103,14 @@ def check_room(worker: WorkerStart, gpus: Gpus, others: Iterable[WorkerState], f
 
 
 def shortage(manifest: Mapping[str, Any], node: Node, ours: Iterable[Pod], foreign: Used) -> str:
-    """What of cores and memory a node has too little of for a pod; "" for nothing.
+    """What a node lacks for a pod: a label that it selects, cores or memory; "" for nothing.
 
     Where the pod has a priority, kube-scheduler alone knows whether others make room. ours: pods there, or on
     their way. foreign: what those of other people ask for.
     """
+    selector = manifest["spec"].get("nodeSelector")
+    if isinstance(selector, Mapping) and (label := lacks(node.metadata.labels, selector)):
+        return f"node {node.metadata.name} has no label {label}, which its nodeSelector names"
     if manifest["spec"].get("priorityClassName"):
         return ""
     try:

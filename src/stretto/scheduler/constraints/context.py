@@ -107,8 +107,8 @@ class DecisionContext:
     gpu_types: BoolArray = field(init=False)  # (jobs, types) that a job may use
     limits: list[Limit] = field(default_factory=list)
     why: dict[int, tuple[Why, str]] = field(default_factory=dict)  # by row that was left out
-    # Reserved nodes: for what, (jobs,) that may use them, and which
-    closed: list[tuple[Reservation, BoolArray, IntArray]] = field(default_factory=list)
+    # Nodes that only some jobs may use: (jobs,) that may, and which nodes
+    closed: list[tuple[BoolArray, IntArray]] = field(default_factory=list)
     claimed: list[Claim] = field(default_factory=list)  # GPUs that were given back, and for which jobs
     promised: Counter[str] = field(default_factory=Counter)  # GPUs for jobs that can start so, by queue
     claims: set[tuple[str, str | None]] = field(default_factory=set)  # (around, part): see `Hierarchy.claims`

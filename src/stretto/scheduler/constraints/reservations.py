@@ -11,7 +11,17 @@ from itertools import combinations
 
 import numpy as np
 
-from stretto.model import NO_CONSTRAINTS, BoolArray, IntArray, Job, Placement, Reservation, Snapshot, Why
+from stretto.model import (
+    NO_CONSTRAINTS,
+    BoolArray,
+    IntArray,
+    Job,
+    Placement,
+    Reservation,
+    Snapshot,
+    Why,
+    ints,
+)
 from stretto.scheduler.constraints.context import DecisionContext, Limit
 from stretto.scheduler.constraints.job_rows import select_jobs
 
@@ -39,7 +49,8 @@ def reserve(context: DecisionContext) -> None:
                     _leave(context, job, nodes)
             if now_s < reservation.from_s:
                 users[:] = False
-            context.closed.append((reservation, users, nodes))
+            context.closed.append((users, nodes))
+    keep_nodes(context)
     # GPUs by number: all others leave so many.
     _reserve_counts(context, [reservation for reservation in near if not reservation.nodes], lambda job: True)
     # A job that cannot be moved does not start where it would be in the way later.
@@ -50,6 +61,40 @@ def reserve(context: DecisionContext) -> None:
             [reservation],
             lambda job, from_s=from_s: context.ends_s(job) > from_s and not job.preemptible,  # type: ignore[misc]
         )
+
+
+def keep_nodes(context: DecisionContext) -> None:
+    """Close nodes that take only some jobs to all others; jobs for which too little is left wait.
+
+    A node that is reserved as well takes jobs that may use both.
+    """
+    for kept in context.constraints.kept:
+        able = np.array([job.id in kept.jobs for job in context.jobs], dtype=np.bool_)
+        left, reserved = {*kept.nodes}, context.closed.copy()
+        context.closed.clear()
+        for users, nodes in reserved:
+            both = left & {*nodes.tolist()}
+            left -= both
+            context.closed.append((users, ints([node for node in nodes.tolist() if node not in both])))
+            context.closed.append((users & able, ints(sorted(both))))
+        context.closed.append((able, ints(sorted(left))))
+    if context.constraints.kept:
+        _hold_others(context, "; ".join(kept.words for kept in context.constraints.kept))
+
+
+def _hold_others(context: DecisionContext, words: str) -> None:
+    """Leave out jobs that would fit with closed nodes only, and may use none of them."""
+    snapshot, jobs = context.snapshot, context.snapshot.jobs
+    cluster, rest = snapshot.cluster, snapshot.usable & open_nodes(context)
+    gpus = np.bincount(cluster.kind, np.where(rest, cluster.node_gpus, 0), len(cluster.types))
+    too_few = (jobs.fewest_gpus > gpus) & (jobs.fewest_gpus <= snapshot.capacity)
+    waits = ~jobs.heterogeneous & (~jobs.allowed_kinds | (jobs.fewest_gpus > gpus)).all(axis=1)
+    waits &= (jobs.allowed_kinds & too_few).any(axis=1)
+    for users, nodes in context.closed:
+        waits &= ~users | (nodes.size == 0)
+    for row in np.flatnonzero(waits).tolist():
+        if context.jobs[row].id not in context.placement:
+            context.most[row], context.why[row] = 0, (Why.RESERVED, words)
 
 
 def _leave(context: DecisionContext, job: Job, nodes: IntArray) -> None:
@@ -116,7 +161,7 @@ def keep_clear_of_reservations(context: DecisionContext, placement: Placement) -
 def open_nodes(context: DecisionContext) -> BoolArray:
     """(nodes,) that no reservation keeps."""
     is_open = np.ones(len(context.snapshot.cluster.nodes), dtype=np.bool_)
-    for _, _, nodes in context.closed:
+    for _, nodes in context.closed:
         is_open[nodes] = False
     return is_open
 
@@ -124,8 +169,8 @@ def open_nodes(context: DecisionContext) -> BoolArray:
 def reserved_partitions(context: DecisionContext) -> Iterator[tuple[BoolArray, BoolArray]]:
     """(nodes, jobs that may use them), of each reservation of named nodes that is in force."""
     waits = np.array([job.id not in context.placement for job in context.jobs], dtype=np.bool_)
-    for _, users, nodes in context.closed:
-        if users.any():
+    for users, nodes in context.closed:
+        if users.any() and nodes.size:
             inside = np.zeros(len(context.snapshot.cluster.nodes), dtype=np.bool_)
             inside[nodes] = True
             yield inside, users & (holds_some_of(context, context.placement, inside) | waits)

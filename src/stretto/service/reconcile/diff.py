@@ -99,6 +99,7 @@ def _seen(node: NodeState) -> NodeSeen:
         node.zone,
         node.rack,
         node.nvlink_domain,
+        node.taints,
     )
 
 
@@ -180,7 +181,7 @@ def _has_changed(known: NodeRecord, node: NodeState) -> bool:
     """Whether a node that answers is not what the log says of it."""
     if node.gpu_type == known.gpu_type and node.gpus >= known.gpus:
         before, now = (
-            (each.shut, each.others, each.remark, each.zone, each.rack, each.nvlink_domain)
+            (each.shut, each.taints, each.others, each.remark, each.zone, each.rack, each.nvlink_domain)
             for each in (known, node)
         )
         return not known.up or now != before

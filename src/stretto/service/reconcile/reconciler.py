@@ -168,16 +168,17 @@ def _leave(steps: Steps, record: JobRecord, alive: list[Worker]) -> None:
 def _begin(steps: Steps, state: State, record: JobRecord, taken: GpuOccupancy) -> None:
     """Start a new attempt once all its GPUs are free of other processes."""
     slots = wanted_slots(state, record)
-    closed = _closed(state, slots)
+    closed = _closed(state, record, slots)
     if closed:
         steps.events.append(Requeued(record.id, 0.0, f"node {closed} takes nobody new"))
     elif slots and not _any_taken(slots, taken):
         _want(steps, state, record, record.attempt + 1, slots)
 
 
-def _closed(state: State, slots: list[Slot]) -> str:
-    """The first node of these that takes no new worker; "" for none."""
-    return next((state.nodes[node].name for node, _ in slots if state.nodes[node].closed), "")
+def _closed(state: State, record: JobRecord, slots: list[Slot]) -> str:
+    """The first node of these that takes no new worker of a job; "" for none."""
+    nodes = (state.nodes[node] for node, _ in slots)
+    return next((node.name for node in nodes if node.is_closed_to(record)), "")
 
 
 def _want(steps: Steps, state: State, record: JobRecord, attempt: int, slots: list[Slot]) -> None:

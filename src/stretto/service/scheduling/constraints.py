@@ -3,7 +3,7 @@
 from math import inf
 
 from stretto.model import Constraints, JobId
-from stretto.model.constraints import LEAD_S
+from stretto.model.constraints import LEAD_S, KeptNodes
 from stretto.model.queue import parents_of, with_quotas
 from stretto.service.state.on_hold import holds_at, until_s
 from stretto.service.state.shares import fair_share_of
@@ -38,8 +38,15 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         parents=parents,
         whole_workers=whole,
         going_on_until_s=_going_on(state, now_s),
+        kept=tuple(
+            KeptNodes(nodes, jobs, _taint_words(state, nodes[0])) for nodes, jobs in state.tolerated()
+        ),
         fair_share=fair,
     )
+
+
+def _taint_words(state: State, node: int) -> str:
+    return f"nodes take only jobs that tolerate {', '.join(state.nodes[node].taints)}"
 
 
 def _of_reservations(state: State) -> tuple[dict[str, float], float]:

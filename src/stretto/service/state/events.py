@@ -211,6 +211,7 @@ class NodeSeen(Event):
     zone: str = ""  # where it is in the network; "": unknown
     rack: str = ""
     nvlink_domain: str = ""
+    taints: tuple[str, ...] = ()  # for which alone it is shut, but to jobs that tolerate them all
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
         place_new_node(state, state.nodes[index])
     node = state.nodes[index]
     node.cpus, node.memory_gb, node.address = event.cpus, event.memory_gb, event.address
-    was_closed, node.shut, node.others = node.closed, event.shut, event.others
+    was_closed, tainted = node.closed, node.taints
+    node.shut, node.taints, node.others = event.shut, tuple(event.taints), event.others
     node.remark = event.remark
     node.zone, node.rack, node.nvlink_domain = event.zone, event.rack, event.nvlink_domain
     node.up, node.lost_why, node.silent_s, node.dead, node.other = True, "", nan, False, None
@@ -113,7 +114,7 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
     else:
         if not state.knows_all_nodes:
             state.nodes_changed = True
-        if node.closed and not was_closed:
+        if node.closed and (not was_closed or node.taints != tainted):
             _close(state, index, now_s)
         _give_way(state, index, now_s)
     note_waits(state, node, now_s)
@@ -188,6 +189,8 @@ def _close(state: State, index: int, now_s: float) -> None:
     for job, _ in state.allocations_on(index):
         record = state.jobs[job]
         assert state.placement is not None
+        if not state.nodes[index].is_closed_to(record):
+            continue
         smaller = kept_of(record, state.placement, index)
         if smaller is None:
             record.why = f"node {state.nodes[index].name} takes nobody new"

@@ -7,6 +7,7 @@ from math import inf, isnan, nan
 from typing import Any
 
 from stretto.jobfile import JobSpec
+from stretto.jobfile.kubernetes_section import tolerates_all
 from stretto.model import Account, Allocation, Batch, Job, account_of
 from stretto.service.state.usage import Cause, CauseKind, JobUsage, SizeChange
 
@@ -344,6 +345,7 @@ class NodeRecord:
     cordoned: bool = False  # takes no new jobs, since somebody said so
     drained: bool = False  # and keeps none
     shut: str = ""  # why its cluster lets nothing new start there
+    taints: tuple[str, ...] = ()  # for which alone it is shut, but to jobs that tolerate them all
     others: int = 0  # GPUs that work of others holds
     remark: str = ""  # what somebody should look after there, although it is used
     zone: str = ""  # where it is in the network; "": unknown
@@ -386,8 +388,14 @@ class NodeRecord:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no new jobs."""
+        """Whether it takes no new jobs, but for those that tolerate its taints."""
         return self.cordoned or bool(self.shut)
+
+    def is_closed_to(self, record: JobRecord) -> bool:
+        """Whether it takes no new workers of a job."""
+        if not self.closed or self.cordoned or not self.taints:
+            return self.closed
+        return not tolerates_all(record.spec.kubernetes, self.taints)
 
 
 def worker_id(job: str, attempt: int, index: int, incarnation: str) -> str:

@@ -258,6 +258,10 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
             return "its GPUs have changed since"
         if action.after is not None and not usable[list(action.after.nodes)].all():
             return "a node has gone"
+        if action.after is not None and any(
+            state.nodes[node].is_closed_to(record) for node in action.after.nodes
+        ):
+            return "a node takes no such job any more"
         if action.before is None and hold_of is not None and hold_of(record) is not None:
             return "its budget is used up"
         return ""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from stretto.jobfile import JobSpec
+from stretto.jobfile.kubernetes_section import tolerates_all, tolerations_in
 from stretto.model import (
     Allocation,
     Cluster,
@@ -201,15 +202,43 @@ class State:
         return found
 
     def usable(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """(nodes,) may hold jobs."""
-        return np.array([node.up and not node.closed and node.is_ours for node in self.nodes], dtype=np.bool_)
+        """(nodes,) may hold jobs; some of them only those that tolerate their taints."""
+        kept = {index for indices, _ in self.tolerated() for index in indices}
+        open_to = (not node.closed or index in kept for index, node in enumerate(self.nodes))
+        may = (
+            node.up and is_open and node.is_ours for node, is_open in zip(self.nodes, open_to, strict=True)
+        )
+        return np.array([*may], dtype=np.bool_)
+
+    def tolerated(self) -> list[tuple[tuple[int, ...], frozenset[JobId]]]:
+        """Nodes that are closed for their taints alone, with the open jobs that tolerate these, if any do."""
+        by_taints: dict[tuple[str, ...], list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            if node.taints and not node.cordoned and node.up:
+                by_taints.setdefault(node.taints, []).append(index)
+        if not by_taints:
+            return []
+        able = [record for record in self.open_jobs() if tolerations_in(record.spec.kubernetes)]
+        groups = []
+        for taints, indices in by_taints.items():
+            jobs = [each.job.id for each in able if tolerates_all(each.spec.kubernetes, taints)]
+            if jobs:
+                groups.append((tuple(indices), frozenset(jobs)))
+        return groups
 
     def staying(self) -> list[JobId]:
         """Jobs that hold GPUs of a closed node: they stay as they are, and no policy is asked about them."""
         closed = {index for index, node in enumerate(self.nodes) if node.closed}
         if not closed:
             return []
-        return [job for job, held in (self.placement or {}).items() if not closed.isdisjoint(held.nodes)]
+        return [
+            job
+            for job, allocation in (self.placement or {}).items()
+            if any(
+                self.nodes[node].is_closed_to(self.jobs[job])
+                for node in closed.intersection(allocation.nodes)
+            )
+        ]
 
     def learn(self, record: JobRecord) -> None:
         """What a job has shown is known of its model, and of those of its jobs that have not started."""
