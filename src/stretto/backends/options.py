@@ -63,6 +63,8 @@ class Site:
     state: Path  # the service's own directory, on this machine
     shared: Path | None = None  # a directory that all nodes see, as the user says; None: not said
     node_addresses: Mapping[str, str] = field(default_factory=dict)  # by node, of an earlier service
+    # By job that has begun, of those that are not retired: the namespace of Kubernetes that it names, or ""
+    job_namespaces: Mapping[str, str] = field(default_factory=dict)
     shared_key: bytes = b""  # which a standby with a state directory of its own has, too; b"": there is none
 
     @property

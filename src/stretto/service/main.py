@@ -469,6 +469,11 @@ async def _open_backend(
         state=config.state,
         shared=config.shared,
         node_addresses={node.name: node.address for node in log_writer.state.nodes},
+        job_namespaces={
+            record.id: str(record.spec.kubernetes.get("namespace", ""))
+            for record in log_writer.state.jobs.values()
+            if record.attempt
+        },
         shared_key=key if config.key_file is not None else b"",
         log=log_writer,
         views=scheduler.policy.views,

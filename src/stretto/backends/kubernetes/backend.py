@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from stretto.backends.kubernetes.job_secrets import JobSecrets
 from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.log_spool import LogSpool
 from stretto.backends.kubernetes.machines import Circumstances, Machines, check_room, shortage
-from stretto.backends.kubernetes.node_labels import check_selector
 from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod, differ
 from stretto.backends.kubernetes.options import KubernetesOptions
@@ -44,6 +42,7 @@ from stretto.backends.kubernetes.pod_changes import PodChanges, asked
 from stretto.backends.kubernetes.pod_exec import path_of, reach_in
 from stretto.backends.kubernetes.refused_starts import RefusedStarts, is_full_quota
 from stretto.backends.kubernetes.shared_objects import Prepared
+from stretto.backends.kubernetes.submission import check_job
 from stretto.backends.protocol import (
     BackendUnreachable,
     IdUsed,
@@ -81,10 +80,11 @@ class KubernetesBackend:
         namespace: str,
         folder: Path,
         addresses: Mapping[str, str] | None = None,
+        job_namespaces: Mapping[str, str] | None = None,
     ) -> None:
         """namespace: of pods whose job names none. folder: where logs are kept.
 
-        addresses: of nodes by name, as an earlier service has seen them.
+        addresses: of nodes by name, as an earlier service has seen them. job_namespaces: see `Site`.
         """
         self.api, self.options, self.service, self.namespace = api, options, service, namespace
         self.poll = LongPoll()
@@ -107,7 +107,9 @@ class KubernetesBackend:
         self.pod_changes = PodChanges(api, self.pod_informer.put, self.ours.get)
         self.refused = RefusedStarts(options.pending_s)
         self.prepared = Prepared(api, options, service)
-        self.secrets = JobSecrets(api, service, folder / "secrets")
+        self.job_namespaces = {job: name or namespace for job, name in (job_namespaces or {}).items()}
+        of_log = [(name, job) for job, name in self.job_namespaces.items()]
+        self.secrets = JobSecrets(api, service, folder / "secrets", of_log)
         self.forgetting: set[str] = set()  # workers whose pods are just being let go
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -138,7 +140,18 @@ class KubernetesBackend:
             why = failures[0] if failures else "it does not answer"
             await self.close()
             raise InputError(f"--backend kubernetes: {self.api.server}: {why}") from None
+        self._adopt_elsewhere()
         return self
+
+    def _adopt_elsewhere(self) -> None:
+        """Take in workers of jobs that have no pod where they should, as where --namespace has changed."""
+        there = list(self.pod_informer.items.values())
+        moved = pods.moved_jobs(there, self.service, {pods.job_of(pod) for pod in self.ours.values()})
+        self.job_namespaces |= moved
+        for pod in there:
+            if moved.get(pods.worker_id(pod).partition(".")[0]) == pod.metadata.namespace:
+                self.foreign.put(pod, is_there=False)
+                self._pod_changed(None, pod)
 
     @property
     def epoch(self) -> int:
@@ -168,8 +181,9 @@ class KubernetesBackend:
             if manifests.PLACEHOLDER in pod.metadata.labels:
                 self.growth.placeholders.change(before, after)
                 return
-            known = self.ours.get(pods.worker_id(pod))
-            is_ours = is_placed or pods.is_worker(pod, self.service, known)
+            name = pods.worker_id(pod)
+            own_namespace = self.job_namespaces.get(name.partition(".")[0], "")
+            is_ours = is_placed or pods.is_worker(pod, self.service, self.ours.get(name), own_namespace)
         else:
             is_ours = is_placed
         if self.foreign.put(pod, is_there=after is not None and not is_ours):
@@ -214,31 +228,25 @@ class KubernetesBackend:
             self.gone.pop(replaced, None)
             self.machines.forget(replaced)
         past = {machine: self._machine_state(machine, node) for machine, node in self.gone.items()}
-        states = [self._as_node(machine, state) for machine, state in {**past, **present}.items()]
+        states = [self.slots.shown(machine, state) for machine, state in {**past, **present}.items()]
         used = [state for state in states if state.gpus or state.remark]
         empty = self.slots.empty({state.name for state in used})
         return sorted([*used, *empty], key=lambda state: state.name)
-
-    def _as_node(self, machine: str, state: NodeState) -> NodeState:
-        """A machine as the service knows it: under the name of its slot, where it has one."""
-        name = self.slots.name_of(machine)
-        if name not in self.slots.pool_of:
-            return state if name == machine else replace(state, name=name)
-        remark = state.remark or (f"it is {machine} of the cluster" if state.up else "")
-        return replace(state, name=name, comes=True, remark=remark)
 
     def _machine_state(self, name: str, node: Node) -> NodeState:
         gpus = self.machines.gpus_of(node)
         others = self.foreign.gpus_on(name, gpus.resource)
         if gpus.withheld:  # as if others held them, but for those in the hands of our workers
-            others = max(min(others + gpus.withheld, gpus.count - self._held_on(name, gpus)), 0)
+            others = max(
+                min(
+                    others + gpus.withheld,
+                    gpus.count - inventory.gpus_held(self.ours.values(), name, gpus.resource),
+                ),
+                0,
+            )
         lasting = self.foreign.lasting_on(name)
         now = Circumstances(others, name in self.gone, self.node_informer.is_stale, lasting)
         return self.machines.state_of(node, now)
-
-    def _held_on(self, machine: str, gpus: Gpus) -> int:
-        """How many GPUs of a machine our workers hold."""
-        return inventory.gpus_held(self.ours.values(), machine, gpus.resource)
 
     def _state(self, pod: Pod) -> WorkerState:
         machine = pod.spec.nodeName
@@ -264,20 +272,9 @@ class KubernetesBackend:
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InputError for a job that this cluster can never take."""
-        if gated_pods.references_in(spec.kubernetes):
-            gated_pods.check(spec, self.options.gate)
-        elif not (spec.kubernetes.get("image") or self.options.image):
-            raise InputError("kubernetes.image: expected the image that the job runs in, or --image for all")
-        nodes = [node for node in await self.nodes() if node.gpus and (node.comes or not node.dead)]
         known = self.node_informer.items
-        there = [(node, known.get(("", self.slots.machine_of(node.name)))) for node in nodes]
-        check_selector(spec, [(node, each.metadata.labels) for node, each in there if each is not None])
-        of_worker = spec.resources.gpus_per_worker
-        if nodes and all(node.gpus < of_worker for node in nodes):
-            most = max(node.gpus for node in nodes)
-            raise InputError(
-                f"resources.gpus_per_worker {of_worker}: expected at most {most}, as many as a node has"
-            )
+        nodes = [(node, known.get(("", self.slots.machine_of(node.name)))) for node in await self.nodes()]
+        check_job(spec, self.options, nodes)
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -306,11 +303,14 @@ class KubernetesBackend:
         if not manifests.image_of(worker, self.options):
             raise StartRefused(f"worker {worker.id}: no image: kubernetes.image in its file, or --image")
         namespace = manifests.namespace_for(worker, self.options, self.namespace)
+        self.job_namespaces[worker.job] = namespace
         machine = self.slots.machine_of(worker.node)
         manifest = manifests.pod_of(worker, self.options, self.service, namespace, gpus.resource, machine)
         if (requests := self.growth.requests) is not None:
             manifest["metadata"]["annotations"] |= requests.annotations_for(worker.job, namespace)
-        if lack := self._lack_of(manifest, machine):
+        ours = (pod for pod in self.ours.values() if pods.takes_room_on(pod, machine))
+        node, foreign = self.node_informer.items["", machine], self.foreign.used_on(machine)
+        if lack := shortage(manifest, node, ours, foreign):
             return self._give_up_in_time(worker, f"worker {worker.id}: {lack}")
         try:
             await self.prepared.put_into(namespace)
@@ -333,16 +333,6 @@ class KubernetesBackend:
         self.logs.finish(worker.id)
         self.poll.notify()
         return ended
-
-    def _lack_of(self, manifest: Mapping[str, Any], machine: str) -> str:
-        """What of cores and memory a node has too little of for a pod; "" for nothing."""
-        node = self.node_informer.items["", machine]
-        ours = [
-            pod
-            for worker_id, pod in self.ours.items()
-            if machine in (pod.spec.nodeName, pods.machine_of(pod)) and not self._has_ended(worker_id)
-        ]
-        return shortage(manifest, node, ours, self.foreign.used_on(machine))
 
     async def _create(self, namespace: str, worker: WorkerStart, manifest: Mapping[str, Any]) -> Pod:
         """The pod of a worker, also where it was created before; raises Refusal."""
@@ -386,7 +376,11 @@ class KubernetesBackend:
             raise NotNow(f"worker {worker.id}: node {worker.node} is with its lender {lender}")
         gpus = self.machines.gpus_of(node)
         others = (self._state(pod) for other_id, pod in self.ours.items() if other_id != worker.id)
-        free = gpus.count - self._machine_state(machine, node).others - self._held_on(machine, gpus)
+        free = (
+            gpus.count
+            - self._machine_state(machine, node).others
+            - inventory.gpus_held(self.ours.values(), machine, gpus.resource)
+        )
         check_room(worker, gpus, others, free)
         return gpus
 
@@ -476,11 +470,13 @@ class KubernetesBackend:
             staying = (pod for worker_id, pod in self.ours.items() if worker_id not in self.forgetting)
             return any(pods.key_of_job(pod) == (namespace, job) for pod in staying)
 
+        await self.lease.admit()
         await asked(self.secrets.drop(namespace, job, has_pods))
 
     async def delete_logs(self, job: str) -> None:
         """Remove the logs of a job's forgotten workers."""
         await self.lease.admit()
+        self.job_namespaces.pop(job, None)
         self.logs.delete([each for each in self.logs.of_job(job) if each not in self.ours])
 
     # ── nodes that may come ───────────────────────────────────────────────────────────────────────
@@ -540,12 +536,8 @@ class KubernetesBackend:
                     await self._tend_to(pod)
                 except (BackendUnreachable, Refusal, StaleLeader) as failure:
                     log.info("pod %s is not taken back yet: %s", pod.metadata.name, failure)
-            for namespace, job in self.secrets.unused({pods.key_of_job(pod) for pod in self.ours.values()}):
-                try:
-                    await self.lease.admit()
-                    await self._drop_secret(namespace, job)
-                except (BackendUnreachable, StaleLeader) as failure:
-                    log.info("the secret of job %s is not taken away yet: %s", job, failure)
+            with_pods = {pods.key_of_job(pod) for pod in self.ours.values()}
+            await self.secrets.take_away_unused(with_pods, self._drop_secret)
 
     async def _tend_to(self, pod: Pod) -> None:
         """Take a pod back that does not begin. Note of one that it has: its kubelet may forget it."""
@@ -556,10 +548,9 @@ class KubernetesBackend:
         waited_s = time.monotonic() - self.waits_since_s.get(pod.metadata.uid, time.monotonic())
         trouble = pods.trouble_of(pod)
         patience_s = pods.patience_s(pod, trouble, self.options.pending_s, self.options.begin_s)
-        if state.phase != "starting" or pod.metadata.deletionTimestamp or waited_s < patience_s:
+        stays = pod.metadata.deletionTimestamp or self.lifter.is_placed(pod)  # it cannot be gated again
+        if state.phase != "starting" or stays or waited_s < patience_s:
             return
-        if self.lifter.is_placed(pod):
-            return  # it waits for its node, and cannot be gated again
         await self.lease.admit()
         self.prepared.doubt(pod.metadata.namespace)  # our ConfigMap may be gone, which it waits for
         ending = json.dumps(pods.withdrawal(trouble, waited_s))
@@ -578,12 +569,16 @@ class KubernetesBackend:
 
 
 async def open_kubernetes(
-    options: KubernetesOptions, service: str, folder: Path, addresses: Mapping[str, str] | None = None
+    options: KubernetesOptions,
+    service: str,
+    folder: Path,
+    addresses: Mapping[str, str] | None = None,
+    job_namespaces: Mapping[str, str] | None = None,
 ) -> KubernetesBackend:
     """The backend of a cluster. Raises InputError where it cannot be used.
 
     service: the name under which pods of this service are found again. folder: where logs are kept.
-    addresses: of nodes by name, as an earlier service has seen them.
+    addresses: of nodes by name, as an earlier service has seen them. job_namespaces: see `Site`.
     """
     config = await asyncio.to_thread(configuration, options.kubeconfig, options.context)
     api = Api(config)
@@ -594,7 +589,8 @@ async def open_kubernetes(
         raise InputError(f"--backend kubernetes: {failure}") from None
     log.info("Kubernetes %s at %s", version, api.server)
     namespace = options.namespace or namespace_of(config)
-    backend = await KubernetesBackend(api, options, service, namespace, folder, addresses).open()
+    backend = KubernetesBackend(api, options, service, namespace, folder, addresses, job_namespaces)
+    await backend.open()
     if not await backend.nodes():
         log.warning("no node has GPUs to give yet; --gpu-resource says which resource counts")
     return backend

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence, Set
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -17,10 +17,11 @@ from typing import Any
 
 from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.api import Api, Refusal, suppress_refusal
-from stretto.backends.protocol import NotNow, WorkerStart
+from stretto.backends.protocol import BackendUnreachable, NotNow, StaleLeader, WorkerStart
 
 log = logging.getLogger(__name__)
 
+MOST_AT_ONCE = 20  # Secrets that are taken away at one look; chosen
 UNUSED_S = 60.0  # without a pod, before a Secret goes whose pods are refused again and again; chosen
 
 Key = tuple[str, str]  # namespace, job
@@ -29,12 +30,16 @@ Key = tuple[str, str]  # namespace, job
 class JobSecrets:
     """The Secrets of one service. Its account may not list them: notes say which there may be."""
 
-    def __init__(self, api: Api, service: str, folder: Path) -> None:
-        """folder: of notes, also those of an earlier service."""
+    def __init__(self, api: Api, service: str, folder: Path, of_log: Iterable[Key] = ()) -> None:
+        """folder: of notes, also those of an earlier service on this machine.
+
+        of_log: of jobs that have begun, by the log. A leader elsewhere may have left their Secrets, and has
+        its notes there.
+        """
         self.api, self.service, self.folder = api, service, folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # When those that there may be were last needed. Those of an earlier service have their time, too.
-        self.needed_s: dict[Key, float] = dict.fromkeys(self._noted(), time.monotonic())
+        self.needed_s: dict[Key, float] = dict.fromkeys([*self._noted(), *of_log], time.monotonic())
         self.digests: dict[Key, str] = {}  # of what these have in them
         self.starting: Counter[Key] = Counter()  # pods that are just being created
         self.locks: dict[Key, asyncio.Lock] = {}
@@ -83,6 +88,17 @@ class JobSecrets:
         """Those of jobs that have had no pod for a while. with_pods: of the jobs that have some."""
         old = [key for key, at_s in self.needed_s.items() if time.monotonic() > at_s + UNUSED_S]
         return [key for key in old if key not in with_pods]
+
+    async def take_away_unused(
+        self, with_pods: Set[Key], drop: Callable[[str, str], Awaitable[None]]
+    ) -> None:
+        """Have some of them taken away; what cannot be now is tried again later. drop: one, by its key."""
+        for key in self.unused(with_pods)[:MOST_AT_ONCE]:
+            try:
+                await drop(*key)
+            except (BackendUnreachable, StaleLeader) as failure:
+                self.needed_s[key] = time.monotonic()
+                log.info("the secret of job %s is not taken away yet: %s", key[1], failure)
 
     def _noted(self) -> list[Key]:
         """What the notes on disk name."""

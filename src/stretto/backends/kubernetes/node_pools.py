@@ -8,7 +8,7 @@ have their own names.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stretto.backends.protocol import NodeState
 from stretto.model.errors import InputError
@@ -97,6 +97,14 @@ class NodeSlots:
                 replaced.append(before)
             self._names[machine], self._machines[slot] = slot, machine
         return replaced
+
+    def shown(self, machine: str, state: NodeState) -> NodeState:
+        """A machine as the service knows it: under the name of its slot, where it has one."""
+        name = self.name_of(machine)
+        if name not in self.pool_of:
+            return state if name == machine else replace(state, name=name)
+        remark = state.remark or (f"it is {machine} of the cluster" if state.up else "")
+        return replace(state, name=name, comes=True, remark=remark)
 
     def name_of(self, machine: str) -> str:
         """Under which name the service knows a machine."""

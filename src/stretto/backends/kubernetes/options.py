@@ -99,7 +99,9 @@ class KubernetesOptions:
                 raise InputError(f"--shared-claim {self.shared_claim}: expected --shared with the path, too")
             options = replace(self, shared_path=str(site.shared_folder()))
         folder = site.state.absolute() / "kubernetes"
-        return await open_kubernetes(options, site.service_name, folder, site.node_addresses)
+        return await open_kubernetes(
+            options, site.service_name, folder, site.node_addresses, site.job_namespaces
+        )
 
 
 def _toleration(text: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ Stretto writes it counts as missing.
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -88,15 +88,37 @@ def was_stopped(pod: Pod) -> bool:
     return any("stop" in order for order in orders_of(pod))
 
 
-def is_worker(pod: Pod, service: str, known: Pod | None) -> bool:
-    """Whether a pod with our label is a worker of ours: by its name, and the first that has it.
+def is_worker(pod: Pod, service: str, known: Pod | None, namespace: str = "") -> bool:
+    """Whether a pod with our label is a worker of ours: by its name, and by the namespace of its job.
 
-    known: the pod of that worker so far. Labels and annotations are easily copied, as when a namespace is
-    restored under another name.
+    known: the pod of that worker so far. namespace: of its job, by the log; "": not known, and the first pod
+    is the one. Labels and annotations are easily copied, as when a namespace is restored under another
+    name. A name is one pod's in its namespace.
     """
+    if namespace and pod.metadata.namespace != namespace:
+        return False
     if known is not None and known.metadata.namespace != pod.metadata.namespace:
         return False
     return pod.metadata.name == manifests.pod_name(service, worker_id(pod))
+
+
+def takes_room_on(pod: Pod, machine: str) -> bool:
+    """Whether a pod is on a machine or on its way there, as kube-scheduler counts."""
+    return machine in (pod.spec.nodeName, machine_of(pod)) and pod.status.phase not in ("Succeeded", "Failed")
+
+
+def moved_jobs(there: Iterable[Pod], service: str, with_pods: Set[str]) -> dict[str, str]:
+    """By job that has no pod where it should have some, the namespace in which others have their names.
+
+    with_pods: jobs that have.
+    """
+    moved: dict[str, str] = {}
+    for pod in there:
+        job = worker_id(pod).partition(".")[0]
+        is_named_so = pod.metadata.labels.get(manifests.SERVICE) == service and is_worker(pod, service, None)
+        if is_named_so and job not in with_pods:
+            moved.setdefault(job, pod.metadata.namespace)
+    return moved
 
 
 def state_of(pod: Pod, node: str, node_up: bool, node_dead: bool = False) -> WorkerState:

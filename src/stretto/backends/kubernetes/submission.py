@@ -1,0 +1,29 @@
+"""What this cluster never takes, said when a job is submitted."""
+
+from collections.abc import Sequence
+
+from stretto.backends.kubernetes import gated_pods
+from stretto.backends.kubernetes.node_labels import check_selector
+from stretto.backends.kubernetes.objects import Node
+from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import NodeState
+from stretto.jobfile import JobSpec
+from stretto.model.errors import InputError
+
+
+def check_job(
+    spec: JobSpec, options: KubernetesOptions, nodes: Sequence[tuple[NodeState, Node | None]]
+) -> None:
+    """Raise InputError for a job that this cluster can never take. nodes: each with its machine, if any."""
+    if gated_pods.references_in(spec.kubernetes):
+        gated_pods.check(spec, options.gate)
+    elif not (spec.kubernetes.get("image") or options.image):
+        raise InputError("kubernetes.image: expected the image that the job runs in, or --image for all")
+    usable = [(node, machine) for node, machine in nodes if node.gpus and (node.comes or not node.dead)]
+    check_selector(spec, [(node, each.metadata.labels) for node, each in usable if each is not None])
+    of_worker = spec.resources.gpus_per_worker
+    most = max((node.gpus for node, _ in usable), default=of_worker)
+    if most < of_worker:
+        raise InputError(
+            f"resources.gpus_per_worker {of_worker}: expected at most {most}, as many as a node has"
+        )

@@ -1,0 +1,120 @@
+"""What a leader elsewhere has left, and what others have copied, when a service begins."""
+
+import copy
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.backends.kubernetes.in_memory import api_in_memory, kubeconfig, until
+from tests.backends.kubernetes.memory_server import MemoryServer, a_node
+from tests.backends.kubernetes.test_faults import WORKER, bind, name_of
+
+from stretto.backends.kubernetes import backend as backends
+from stretto.backends.kubernetes import job_secrets, manifests
+from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
+from stretto.backends.kubernetes.options import KubernetesOptions
+
+pytestmark = pytest.mark.sockets
+
+
+@asynccontextmanager
+async def service(
+    folder: Path, server: MemoryServer, job_namespaces: Mapping[str, str] | None = None, **options: Any
+) -> AsyncIterator[KubernetesBackend]:
+    """A service with a state directory of its own. job_namespaces: as its log has them."""
+    folder.mkdir(exist_ok=True)
+    said = KubernetesOptions(kubeconfig=kubeconfig(folder, server.url), image="i", **options)
+    backend = await open_kubernetes(said, "s1", folder / "state", None, job_namespaces)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[MemoryServer]:
+    async with api_in_memory(folder) as (server, _):
+        for name in ("k0", "k1"):
+            server.put("nodes", a_node(name, gpus=2))
+        yield server
+
+
+async def test_a_leader_takes_away_what_the_last_one_elsewhere_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+    monkeypatch.setattr(job_secrets, "UNUSED_S", 0.1)
+    monkeypatch.setattr(job_secrets, "MOST_AT_ONCE", 1)
+    async with cluster(tmp_path) as server:
+        left = {("jobs", "5"), ("team-a", "6"), ("jobs", "7"), ("jobs", "8")}
+        for namespace, job in left:
+            name = manifests.secret_name("s1", job)
+            server.put("secrets", {"metadata": {"name": name, "namespace": namespace}})
+        async with service(tmp_path / "first", server) as first:
+            await first.start(WORKER)  # of job 7, whose pod is there
+            bind(server)
+        ended = {"5": "", "6": "team-a", "7": ""}  # job 8 is another service's, as far as the log goes
+        async with service(tmp_path / "second", server, ended):
+            await until(lambda: len(server.objects["secrets"]) == 2)
+            assert {name for _, name in server.objects["secrets"]} == {
+                manifests.secret_name("s1", "7"), manifests.secret_name("s1", "8")
+            }  # fmt: skip
+
+
+async def test_a_secret_that_cannot_be_taken_away_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+    monkeypatch.setattr(job_secrets, "UNUSED_S", 0.2)
+    monkeypatch.setattr(job_secrets, "MOST_AT_ONCE", 1)
+    async with cluster(tmp_path) as server:
+        for job in ("5", "6"):
+            server.put(
+                "secrets", {"metadata": {"name": manifests.secret_name("s1", job), "namespace": "jobs"}}
+            )
+        server.fail("DELETE", "secrets", 403, "cannot delete", times=1)
+        async with service(tmp_path / "second", server, {"5": "", "6": ""}):
+            await until(lambda: not server.objects["secrets"])
+
+
+# ── copies ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def copied(server: MemoryServer, namespace: str) -> None:
+    """What a tool does that restores a namespace under another name: all but what makes an object itself."""
+    pod = copy.deepcopy(server.objects["pods"]["jobs", name_of()])
+    for key in ("uid", "resourceVersion"):
+        del pod["metadata"][key]
+    pod["metadata"]["namespace"] = namespace
+    pod["spec"]["nodeName"] = "k1"
+    server.put("pods", pod)
+
+
+@pytest.mark.parametrize("namespace", ["", "jobs"])
+async def test_after_a_restart_the_pod_in_the_namespace_of_its_job_is_the_worker(
+    tmp_path: Path, namespace: str
+) -> None:
+    async with cluster(tmp_path) as server:
+        async with service(tmp_path / "first", server) as first:
+            await first.start(WORKER)
+            bind(server)
+            copied(server, "a-copy")  # which a list has before the other one
+        async with service(tmp_path / "first", server, {"7": namespace}) as again:
+            (worker,) = await again.workers()
+            assert again.ours[worker.id].metadata.namespace == "jobs"
+            assert [node.others for node in await again.nodes()] == [0, 2], "the copy is somebody else's"
+            copied(server, "another")
+            await until(lambda: ("another", name_of()) in again.pod_informer.items)
+            assert again.ours[worker.id].metadata.namespace == "jobs"
+
+
+async def test_pods_of_a_time_when_jobs_had_another_namespace_are_workers_still(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as server:
+        async with service(tmp_path / "first", server) as first:
+            await first.start(WORKER)
+            bind(server)
+        async with service(tmp_path / "first", server, {"7": ""}, namespace="elsewhere") as again:
+            assert [state.phase for state in await again.workers()] == ["running"]
+            assert [node.others for node in await again.nodes()] == [0, 0]
