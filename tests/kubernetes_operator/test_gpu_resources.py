@@ -9,6 +9,7 @@ from tests.backends.kubernetes.memory_server import a_gated_pod, a_node
 from stretto.backends.kubernetes.gated_pods import GatedPod
 from stretto.backends.kubernetes.inventory import gpu_resources
 from stretto.backends.kubernetes.objects import Node, Pod
+from stretto.jobfile.kubernetes_section import tolerates_all
 from stretto.kubernetes_operator.events import Involved
 from stretto.kubernetes_operator.gated_gangs import Obstacle, gang_of, job_file_of
 from stretto.kubernetes_operator.pod_owners import JobSet, PodOwner, gpus_of
@@ -40,6 +41,19 @@ def test_a_resource_that_the_service_was_told_of_makes_a_gang() -> None:
         gang_of(OWNER, gated, 2, gpu_resources())
     with pytest.raises(Obstacle, match="asks for no GPUs"):  # it is the only one that counts then
         gang_of(OWNER, pods({"limits": {"nvidia.com/gpu": "1"}}), 2, gpu_resources(OWN))
+
+
+def test_what_all_pods_of_a_gang_tolerate_opens_tainted_nodes_to_their_job() -> None:
+    first, second = pods({"limits": {"nvidia.com/gpu": "1"}}, {"limits": {"nvidia.com/gpu": "1"}})
+    both, own = {"key": "team", "operator": "Exists"}, {"key": "x", "operator": "Exists"}
+    first.spec.tolerations, second.spec.tolerations = [both, own], [both]
+    node = msgspec.convert(a_node("k0"), Node)
+    listed = {"name": "k0", "gpus": 8, "gpu_type": "h100", "closed": True}
+    text = job_file_of(gang_of(OWNER, [first, second], 2), "", [listed], {"k0": node})
+    section = msgspec.json.decode(text)["kubernetes"]
+    assert section["tolerations"] == [both]
+    assert tolerates_all(section, ["team=a:NoSchedule"])
+    assert not tolerates_all(section, ["team=a:NoSchedule", "x:NoSchedule"])
 
 
 @pytest.mark.parametrize("number", ["2", 2, 2.0])

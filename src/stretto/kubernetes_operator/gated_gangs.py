@@ -114,9 +114,15 @@ def job_file_of(gang: Gang, queue: str, nodes: Iterable[Mapping[str, Any]], know
         "kubernetes": {
             "namespace": owner.namespace,
             GATED_PODS: [{"name": pod.metadata.name, "uid": pod.metadata.uid} for pod in gang.pods],
+            **({"tolerations": tolerated} if (tolerated := _tolerations(gang.pods)) else {}),
         },
     }
     return json.dumps(entries | ({"queue": queue} if queue else {}))
+
+
+def _tolerations(pods: Sequence[GatedPod]) -> list[dict[str, Any]]:
+    """What all pods of a gang tolerate, by which tainted nodes are open to it."""
+    return [each for each in pods[0].spec.tolerations if all(each in pod.spec.tolerations for pod in pods)]
 
 
 def gpu_types_for(
