@@ -45,6 +45,7 @@ def show(
     file = read_cluster_file(name)
     cluster = file.cluster
     groups = node_groups(cluster)
+    domains = list(zip(cluster.levels, cluster.topology.sizes, strict=True))
     types = [
         {
             "type": gpu_type.name,
@@ -69,11 +70,15 @@ def show(
             | {"headroom": lender.headroom, "demand": lender.demand or None}
             for lender in file.lenders
         ]
-        show_json({"name": cluster.name, "gpus": cluster.total_gpus, "types": types, "lenders": lenders})
+        levels = [{"level": level, "domains": count} for level, count in domains]
+        shown = {"name": cluster.name, "gpus": cluster.total_gpus, "topology": levels, "types": types}
+        show_json({**shown, "lenders": lenders})
         return
     names = ["type", "gpus", "nodes", "memory_gb", "speed", "stand_ins", "max_nodes_per_job", "aliases"]
     rows = [[_word(row[column]) for column in names] for row in types]
     show_table(f"{cluster.name}: {cluster.total_gpus} GPUs", names, rows)
+    if domains:
+        say("topology, outermost first: " + ", ".join(f"{count} × {level}" for level, count in domains))
     for lender in file.lenders:
         say(
             f"of these, {lender.count} nodes of {lender.gpus} {lender.gpu_type} belong to {lender.name}, "

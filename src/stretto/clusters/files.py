@@ -67,13 +67,17 @@ def _document(cluster: Cluster, lenders: Sequence[Lender]) -> dict[str, Any]:
             "memory_gb": first.memory_gb,
             "names": [str(node.id) for node in nodes],
         }
+        if known := {level: name for level, name in zip(cluster.levels, first.domains, strict=False) if name}:
+            entry["in"] = known
         if not first.lender:
             own.append(entry)
             continue
         lender = by_name.get(first.lender)
         more = {"demand": lender.demand, "headroom": lender.headroom} if lender else {}
         lent.append({"name": first.lender, **entry, **more})
-    return {"name": cluster.name, "gpu_types": types, "nodes": own} | ({"lenders": lent} if lent else {})
+    topology = {"topology": list(cluster.levels)} if cluster.levels else {}
+    lenders_too = {"lenders": lent} if lent else {}
+    return {"name": cluster.name, **topology, "gpu_types": types, "nodes": own, **lenders_too}
 
 
 def _runs(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -87,5 +91,5 @@ def _runs(nodes: Sequence[Node]) -> list[list[Node]]:
     return runs
 
 
-def _kind(node: Node) -> tuple[str, int, int, float, str]:
-    return node.gpu_type, node.gpus, node.cpus, node.memory_gb, node.lender
+def _kind(node: Node) -> tuple[str, int, int, float, str, tuple[str, ...]]:
+    return node.gpu_type, node.gpus, node.cpus, node.memory_gb, node.lender, node.domains

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto.clusters.entries import Entry, entry_of, items_of
+from stretto.clusters.topology import Levels, levels_of
 from stretto.model import Cluster, GpuType, InputError, Node, NodeId
 from stretto.model.suggestions import did_you_mean
 
-TOP_KEYS = ("name", "gpu_types", "nodes", "lenders")
+TOP_KEYS = ("name", "topology", "gpu_types", "nodes", "lenders")
 TYPE_KEYS = ("memory_gb", "speed", "aliases", "max_nodes_per_job", "stand_ins")
-NODE_KEYS = ("type", "gpus", "count", "cpus", "memory_gb", "names")
+NODE_KEYS = ("type", "gpus", "count", "cpus", "memory_gb", "names", "in")
 LENDER_KEYS = (*NODE_KEYS, "name", "demand", "headroom")
 
 MOST_NODES = 1_000_000  # chosen: far beyond any cluster; a slip should not fill the memory
@@ -44,12 +45,13 @@ def cluster_file_of(document: Any, where: str, name: str) -> ClusterFile:
     """
     file = entry_of(document, where, TOP_KEYS)
     types = _types(entry_of(file.values.get("gpu_types", {}), f"{where}: gpu_types"))
+    levels = levels_of(file)
     named: Counter[str] = Counter()  # how many nodes have been called after a type or lender
     nodes: list[Node] = []
     for number, item in enumerate(items_of(file, "nodes"), start=1):
         entry = entry_of(item, f"{where}: nodes, entry {number}", NODE_KEYS)
         gpu_type = _known_type(entry, types)
-        nodes += _nodes(entry, gpu_type, gpu_type, "", named)
+        nodes += _nodes(entry, gpu_type, gpu_type, "", named, levels)
     if not nodes:
         raise InputError(f"{where}: nodes must have at least one entry")
     lenders: list[Lender] = []
@@ -59,12 +61,13 @@ def cluster_file_of(document: Any, where: str, name: str) -> ClusterFile:
         if any(lender.name == other.name for other in lenders):
             raise InputError(f"{entry.where}: name must differ from other lenders, got {lender.name!r}")
         lenders.append(lender)
-        nodes += _nodes(entry, lender.gpu_type, lender.name, lender.name, named)
+        nodes += _nodes(entry, lender.gpu_type, lender.name, lender.name, named, levels)
     used = dict.fromkeys(node.gpu_type for node in nodes)
     cluster = Cluster(
         name=file.text("name", default=name),
         types=tuple(types[gpu_type] for gpu_type in used),
         nodes=tuple(nodes),
+        levels=levels.names,
     )
     return ClusterFile(cluster, tuple(lenders))
 
@@ -105,7 +108,9 @@ def _no_types(entry: Entry, name: str) -> str:
     return f"{entry.where}: unknown gpu type {name!r}, expected it among gpu_types, which is empty"
 
 
-def _nodes(entry: Entry, gpu_type: str, called: str, lender: str, named: Counter[str]) -> list[Node]:
+def _nodes(
+    entry: Entry, gpu_type: str, called: str, lender: str, named: Counter[str], levels: Levels
+) -> list[Node]:
     names = entry.texts("names")
     count = entry.count("count", default=len(names) or 1)
     if names and len(names) != count:
@@ -118,7 +123,11 @@ def _nodes(entry: Entry, gpu_type: str, called: str, lender: str, named: Counter
     gpus = entry.count("gpus")
     cpus = entry.count("cpus", default=0, at_least=0)
     memory_gb = entry.number("memory_gb", default=0.0)
-    return [Node(NodeId(name), gpu_type, gpus, cpus, memory_gb, lender) for name in names]
+    domains = levels.of_group(entry, count)
+    return [
+        Node(NodeId(name), gpu_type, gpus, cpus, memory_gb, lender, path)
+        for name, path in zip(names, domains, strict=True)
+    ]
 
 
 def _lender(entry: Entry, number: int, types: Mapping[str, GpuType]) -> Lender:

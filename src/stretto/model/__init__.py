@@ -77,6 +77,7 @@ from stretto.model.queue import (
     with_priority_class,
 )
 from stretto.model.snapshot import CapacityNotice, JobTable, Requests, Snapshot, Trigger
+from stretto.model.topology import Topology, topology_of
 
 __all__ = [
     "ALL_SIZES",
@@ -150,6 +151,7 @@ __all__ = [
     "StrettoError",
     "SumsBatches",
     "TellsStanding",
+    "Topology",
     "TrainingLimits",
     "Trigger",
     "Triggers",
@@ -179,6 +181,7 @@ __all__ = [
     "powers_and_whole_nodes",
     "rate_of",
     "shift",
+    "topology_of",
     "traits_of",
     "types_in_words",
     "virtual_nodes",

@@ -9,6 +9,7 @@ import numpy as np
 
 from stretto.model.arrays import IntArray, frozen, ints
 from stretto.model.errors import InputError
+from stretto.model.topology import Topology, topology_of
 
 NodeId = NewType("NodeId", str)
 
@@ -37,6 +38,7 @@ class Node:
     cpus: int = 0
     memory_gb: float = 0.0
     lender: str = ""  # who owns it, where it is only on loan
+    domains: tuple[str, ...] = ()  # where it is, by levels of the cluster; "" or left out: not known
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Cluster:
     name: str
     types: tuple[GpuType, ...]
     nodes: tuple[Node, ...]
+    levels: tuple[str, ...] = ()  # of the network, outermost first, such as leaf and rack
     node_index: dict[NodeId, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +70,11 @@ class Cluster:
                     f"cluster {self.name}: node {node.id} must have 1 to {MAX_GPUS_PER_NODE} gpus, "
                     f"got {node.gpus}"
                 )
+            if len(node.domains) > len(self.levels):
+                raise InputError(
+                    f"cluster {self.name}: node {node.id} must have at most {len(self.levels)} domains, "
+                    f"one a level, got {list(node.domains)}"
+                )
         index = {node.id: position for position, node in enumerate(self.nodes)}
         if len(index) != len(self.nodes):
             raise InputError(f"cluster {self.name}: node names must differ")
@@ -78,7 +86,7 @@ class Cluster:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.name, self.types, self.nodes))
+        return hash((self.name, self.types, self.nodes, self.levels))
 
     @cached_property
     def kind(self) -> IntArray:
@@ -107,6 +115,11 @@ class Cluster:
         largest = np.zeros(len(self.types), dtype=np.int64)
         np.maximum.at(largest, self.kind, self.node_gpus)
         return frozen(largest)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Which nodes are near each other; of no levels where nothing is known."""
+        return topology_of(self.levels, [node.domains for node in self.nodes])
 
     @cached_property
     def total_gpus(self) -> int:

@@ -98,7 +98,7 @@ def _written(folder: Path, scale: float, stand_ins: bool) -> str:
     if not stand_ins:
         types = tuple(replace(gpu_type, stand_ins=1) for gpu_type in types)
     path = folder / f"lyra-{scale:g}{'' if stand_ins else '-whole'}.yaml"
-    write_cluster(Cluster(path.stem, types, scaled), path, file.lenders)
+    write_cluster(Cluster(path.stem, types, scaled, file.cluster.levels), path, file.lenders)
     return str(path)
 
 

@@ -135,7 +135,9 @@ def _cluster(folder: Path) -> str:
         nodes = file.cluster.nodes
         own = [node for node in nodes if not node.lender][:SERVERS]
         lent = [node for node in nodes if node.lender][:SERVERS]
-        write_cluster(Cluster(path.stem, file.cluster.types, (*own, *lent)), path, file.lenders)
+        write_cluster(
+            Cluster(path.stem, file.cluster.types, (*own, *lent), file.cluster.levels), path, file.lenders
+        )
     return str(path)
 
 

@@ -220,7 +220,7 @@ def _without_lenders(cluster: Cluster) -> Cluster:
     if not any(node.lender for node in cluster.nodes):
         return cluster
     nodes = tuple(replace(node, lender="") for node in cluster.nodes)
-    return Cluster(cluster.name, cluster.types, nodes)
+    return Cluster(cluster.name, cluster.types, nodes, cluster.levels)
 
 
 def _not_submitted(
@@ -252,7 +252,7 @@ def larger(cluster: Cluster, types: Mapping[str, GpuType], extra: Sequence[Extra
             Node(NodeId(f"+{len(nodes) + number}"), new_nodes.gpu_type, new_nodes.gpus)
             for number in range(new_nodes.count)
         ]
-    return Cluster(cluster.name, tuple(types_by_name.values()), tuple(nodes))
+    return Cluster(cluster.name, tuple(types_by_name.values()), tuple(nodes), cluster.levels)
 
 
 def _member(
