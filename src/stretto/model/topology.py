@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
 
 from stretto.model.arrays import IntArray, frozen, ints
 
@@ -22,6 +25,48 @@ class Topology:
     def sizes(self) -> tuple[int, ...]:
         """The number of domains of each level."""
         return tuple((self.domain.max(axis=1, initial=-1) + 1).tolist())
+
+    @cached_property
+    def column(self) -> IntArray:
+        """(levels, nodes) as `domain`, but numbered through over all levels."""
+        return frozen(self.domain + self._first[:, None])
+
+    @cached_property
+    def _first(self) -> IntArray:
+        return ints([0, *accumulate(self.sizes)])[: len(self.levels)]
+
+    def columns_of(self, level: int) -> slice:
+        """The domains of a level among those of all."""
+        first = int(self._first[level])
+        return slice(first, first + self.sizes[level])
+
+    def parents_of(self, level: int) -> IntArray:
+        """(domains of a level,) the domain of the level before in which each lies."""
+        return self._parents[level]
+
+    @cached_property
+    def _parents(self) -> list[IntArray]:
+        """The first level lies within nothing."""
+        rows: list[IntArray] = [np.zeros(size, dtype=np.int64) for size in self.sizes]
+        for level in range(1, len(rows)):
+            rows[level][self.domain[level]] = self.domain[level - 1]
+        return rows
+
+    def nodes_of(self, level: int, domains: Sequence[int]) -> IntArray:
+        """The nodes of some domains, ascending; of level -1: all nodes."""
+        if level < 0:
+            return np.arange(self.domain.shape[1])
+        by_domain, ends = self._members[level]
+        parts = [by_domain[ends[each] : ends[each + 1]] for each in domains]
+        return np.sort(np.concatenate(parts))
+
+    @cached_property
+    def _members(self) -> list[tuple[IntArray, IntArray]]:
+        """By level, nodes by domain, and where each domain begins there."""
+        return [
+            (np.argsort(row, kind="stable"), np.searchsorted(np.sort(row), np.arange(size + 1)))
+            for row, size in zip(self.domain, self.sizes, strict=True)
+        ]
 
     def spans(self, nodes: Sequence[int]) -> tuple[int, ...]:
         """On each level, in how many domains these nodes lie."""

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from stretto.model import Allocation, IntArray, Pinned, Placement, Shares, Snapshot, virtual_nodes
 from stretto.place.draft import Draft, Want, own_then_lowest
 from stretto.place.evict import Movable, Opening, most_free_first, moving_others
@@ -39,19 +37,18 @@ class Buddy:
     def place(self, snapshot: Snapshot, shares: Shares) -> Placement:
         """Every share for which there are cells."""
         by_cells = partial(in_cells, split=self.split)
-        rules: tuple[Rule, ...] = (by_cells,)
+        moving: tuple[Rule, ...] = ()
         if self.migrate:
             sizes = partial(_sizes, split=self.split)
-            rules += (moving_others(snapshot, shares, sizes, _openings, by_cells),)
-        return fill(snapshot, shares, rules, may_split=self.split)
+            moving = (moving_others(snapshot, shares, sizes, _openings, by_cells),)
+        return fill(snapshot, shares, (by_cells,), moving, may_split=self.split)
 
 
 def in_cells(draft: Draft, want: Want, split: bool = False) -> bool:
     """One cell, or several, moving no job. Cells around what the job holds come first."""
     cluster = draft.cluster
     sizes = _sizes(draft, want, split)
-    free = ((1 << cluster.node_gpus) - 1) & ~draft.busy  # (nodes,) bit g set: GPU g is free
-    free = free if len(cluster.types) == 1 else np.where(cluster.kind == want.kind, free, 0)
+    free = draft.free_masks_of(want.kind)
     masks: dict[int, int] = {}
     for size in sizes:
         node, cell = _own_cell(free, want, size) or _tightest_cell(free, cluster.node_gpus, size)

@@ -1,12 +1,14 @@
 """A placement while it is being worked out: what is free so far, and how to take a step back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
 from stretto.model import (
     Allocation,
+    BoolArray,
     Cluster,
     IntArray,
     JobId,
@@ -19,6 +21,7 @@ from stretto.model import (
 )
 from stretto.place.free_nodes import FreeNodes
 from stretto.place.shapes import FEWEST_FREE, tightest_counts
+from stretto.place.topology import Room
 
 
 class Want(NamedTuple):
@@ -32,6 +35,7 @@ class Want(NamedTuple):
     mixes: bool = False  # may hold GPUs of several types at once
     profiling: bool = False  # for a profiling run only
     cpus: float = 0.0  # cores in all; 0: in proportion
+    within: int = -1  # the level of the network of which it must be in one domain; -1: none
 
 
 class Draft:
@@ -51,7 +55,10 @@ class Draft:
         self.free[closed] = 0
         self.busy[closed] = (1 << self.cluster.node_gpus[closed]) - 1
         self._closed = frozenset(closed.tolist())
+        self._among: BoolArray | None = None  # (nodes,) only these are looked at; None: all
         self._nodes_of: dict[int, FreeNodes] = {}
+        self._nodes_among: dict[int, FreeNodes] = {}  # of these
+        self._room_of: dict[int, Room] = {}
         self._now: dict[JobId, Allocation | None] = {}
         self._steps: list[tuple[JobId, Allocation, int]] = []  # +1 put, -1 lifted
         self._jobs_on: IntArray | None = None
@@ -64,17 +71,46 @@ class Draft:
 
     def free_of(self, kind: int) -> IntArray:
         """(nodes,) GPUs of one type that may be taken; 0 on nodes of other types."""
-        if len(self.cluster.types) == 1:
+        if len(self.cluster.types) == 1 and self._among is None:
             return self.free
-        return np.where(self.cluster.kind == kind, self.free, 0)
+        return np.where(self._is_looked_at(kind), self.free, 0)
+
+    def free_masks_of(self, kind: int) -> IntArray:
+        """(nodes,) the same as masks: bit g set, GPU g may be taken."""
+        masks = ((1 << self.cluster.node_gpus) - 1) & ~self.busy
+        if len(self.cluster.types) == 1 and self._among is None:
+            return masks
+        return np.where(self._is_looked_at(kind), masks, 0)
 
     def nodes_of(self, kind: int) -> FreeNodes:
         """The nodes of one type by GPUs that may be taken."""
-        if kind not in self._nodes_of:
-            nodes = np.flatnonzero(self.cluster.kind == kind)
+        known = self._nodes_of if self._among is None else self._nodes_among
+        if kind not in known:
+            nodes = np.flatnonzero(self._is_looked_at(kind))
             most = int(self.cluster.gpus_per_node[kind])
-            self._nodes_of[kind] = FreeNodes(nodes, self.free[nodes], most)
-        return self._nodes_of[kind]
+            known[kind] = FreeNodes(nodes, self.free[nodes], most)
+        return known[kind]
+
+    def room_of(self, kind: int) -> Room:
+        """What may be taken of one type in each domain of the network."""
+        if kind not in self._room_of:
+            cluster = self.cluster
+            self._room_of[kind] = Room(cluster.topology, cluster.kind == kind, self.free, cluster.node_gpus)
+        return self._room_of[kind]
+
+    @contextmanager
+    def only(self, nodes: IntArray) -> Iterator[None]:
+        """As long as this lasts, a rule that gives a job GPUs sees these nodes alone."""
+        self._among = np.zeros(len(self.free), dtype=np.bool_)
+        self._among[nodes] = True
+        try:
+            yield
+        finally:
+            self._among, self._nodes_among = None, {}
+
+    def _is_looked_at(self, kind: int) -> BoolArray:
+        is_kind = self.cluster.kind == kind
+        return is_kind if self._among is None else is_kind & self._among
 
     def best_fit(self, kind: int, gpus: int, fit: IntArray = FEWEST_FREE) -> int:
         """The node of a type on which a request fits most tightly, ties by index; -1 where it fits none."""
@@ -82,7 +118,8 @@ class Draft:
 
     def has_room(self, node: int, kind: int, gpus: int) -> bool:
         """Whether so many GPUs of a node may be taken, and are of this type."""
-        return bool(self.free[node] >= gpus and self.cluster.kind[node] == kind)
+        is_open = self._among is None or self._among[node]
+        return bool(is_open and self.free[node] >= gpus and self.cluster.kind[node] == kind)
 
     def lift(self, job: JobId) -> Allocation | None:
         """Take away what the job holds, and say what that was."""
@@ -165,14 +202,17 @@ class Draft:
         return self._on[node] if node in self._on else self.before.on(node)
 
     def _step(self, job: JobId, allocation: Allocation, sign: int) -> None:
-        had = self.free[list(allocation.nodes)].tolist() if self._nodes_of else []
+        follows = self._nodes_of or self._room_of
+        had = self.free[list(allocation.nodes)].tolist() if follows else []
         shift(self.busy, self.free, allocation, sign)
         for node in self._closed.intersection(allocation.nodes) if self._closed else ():
             self.free[node], self.busy[node] = 0, (1 << int(self.cluster.node_gpus[node])) - 1
         for node, before in zip(allocation.nodes, had, strict=False):
-            nodes = self._nodes_of.get(int(self.cluster.kind[node]))
-            if nodes is not None:
-                nodes.move(node, before, int(self.free[node]))
+            kind, now = int(self.cluster.kind[node]), int(self.free[node])
+            if (nodes := self._nodes_of.get(kind)) is not None:
+                nodes.move(node, before, now)
+            if now != before and (room := self._room_of.get(kind)) is not None:
+                room.move(node, before, now)
         self._now[job] = allocation if sign > 0 else None
         self._steps.append((job, allocation, sign))
         if self._jobs_on is not None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from stretto.model import Allocation, BadPlan, BoolArray, Cluster, Pinned, Placement, Shares, Snapshot
 from stretto.place.draft import Draft, Want, shrunk
+from stretto.place.topology import narrow
 
 Rule = Callable[[Draft, Want], bool]
 """Gives a job that holds nothing what it wants, of one GPU type. False: nothing done."""
@@ -19,8 +20,16 @@ class Placer(Protocol):
         """A placement of every share that can be placed; a job left out waits."""
 
 
-def fill(snapshot: Snapshot, shares: Shares, rules: Sequence[Rule], may_split: bool = True) -> Placement:
+def fill(
+    snapshot: Snapshot,
+    shares: Shares,
+    rules: Sequence[Rule],
+    moving: Sequence[Rule] = (),
+    may_split: bool = True,
+) -> Placement:
     """Place what changed, by the first of `rules` that finds room; the rest stays exactly as it is.
+
+    moving: rules that move other jobs to make room, tried after all others.
 
     1. A job whose share is what it holds keeps its GPUs, and so does one that the snapshot does not list.
     2. What shrinks keeps a part of its GPUs; what stops, moves or lost a node lets go of them. With
@@ -28,7 +37,9 @@ def fill(snapshot: Snapshot, shares: Shares, rules: Sequence[Rule], may_split: b
     3. Shares that say exactly where (`shares.pinned`) get exactly that.
     4. The others take turns: in the order that the policy states, else larger first, ties by row. Until
        then a growing job holds on to its GPUs.
-    5. A running job for which no room is found stays where it is, if its GPUs are still free.
+    5. A job of several nodes goes into the smallest domain of the network that can hold it, where the cluster
+       has a topology (`topology.narrow`). No job is moved for that.
+    6. A running job for which no room is found stays where it is, if its GPUs are still free.
 
     Python loops run over changed jobs only; a decision that changes nothing returns the same placement.
     """
@@ -36,6 +47,7 @@ def fill(snapshot: Snapshot, shares: Shares, rules: Sequence[Rule], may_split: b
     if not rows:
         return snapshot.placement
     draft = Draft(snapshot)
+    rules = [*map(near, rules), *moving]
     wants = {row: _want(snapshot, shares, row) for row in rows}
     for row in rows:
         # Steps 1 and 2: what is settled by letting go, or by keeping a part, is done.
@@ -45,12 +57,33 @@ def fill(snapshot: Snapshot, shares: Shares, rules: Sequence[Rule], may_split: b
     blocked = not _pin(draft, shares, wants)
     for row in _turns(shares, list(wants)):
         want = wants[row]
-        # Steps 4 and 5. Behind a job that found no room nothing new starts; what runs goes on.
+        # Steps 4 to 6. Behind a job that found no room nothing new starts; what runs goes on.
         if blocked and want.held is None:
             continue
         placed = _settle(draft, snapshot, row, want, rules)
         blocked = blocked or (shares.in_order and not placed)
     return draft.placement()
+
+
+def near(rule: Rule) -> Rule:
+    """The rule, which finds a job of several nodes a place in a small domain of the network."""
+
+    def place(draft: Draft, want: Want) -> bool:
+        if not rule(draft, want):
+            return False
+        wide = draft.current(want.job)
+        if wide is None or len(wide.nodes) == 1 or not draft.cluster.levels:
+            return True
+        draft.lift(want.job)
+        for nodes in narrow(draft, want, wide):
+            with draft.only(nodes):
+                if rule(draft, want):
+                    return True
+        if want.within < 0:
+            draft.put(want.job, wide)
+        return want.within < 0
+
+    return place
 
 
 def rows_to_settle(snapshot: Snapshot, shares: Shares) -> tuple[list[int], set[int]]:

@@ -35,10 +35,10 @@ class WholeNodes:
 
     def place(self, snapshot: Snapshot, shares: Shares) -> Placement:
         """Every share that can be placed so."""
-        rules: tuple[Rule, ...] = (by_whole_nodes,)
+        moving: tuple[Rule, ...] = ()
         if self.evict:
-            rules += (moving_others(snapshot, shares, sizes_of, _openings, by_whole_nodes),)
-        return fill(snapshot, shares, rules, may_split=False)
+            moving = (moving_others(snapshot, shares, sizes_of, _openings, by_whole_nodes),)
+        return fill(snapshot, shares, (by_whole_nodes,), moving, may_split=False)
 
 
 def sizes_of(draft: Draft, want: Want) -> tuple[int, ...]:
