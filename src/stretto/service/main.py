@@ -274,6 +274,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         suspensions="measured",
         profiles="job",
         drains="in place",
+        topology="near",
         webhooks="kept",
         defaults="current",
         deadline_worth=DEADLINE_WORTH,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stretto.backends.protocol import (
     LogPiece,
@@ -25,7 +25,7 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.model import Cluster, InputError, View
+from stretto.model import Cluster, InputError, Node, View
 from stretto.policies.registry import load_policy
 from stretto.service.emulated.truth import SAVING, EmulatedJob, EmulatedWorker, Granted, Truths, seconds_of
 from stretto.service.eventlog.archive import Archive
@@ -43,7 +43,7 @@ from stretto.service.state.events import (
     WorkersJoined,
     WorkersReady,
 )
-from stretto.service.state.records import JobRecord, WorkerPhase
+from stretto.service.state.records import LEVELS, JobRecord, WorkerPhase
 from stretto.sim.settings import SimSettings
 from stretto.sim.truth.profiles import ProfileLibrary
 
@@ -95,7 +95,14 @@ class EmulatedBackend:
             if record.is_open and record.alive:
                 self._adopt(record)
         self._nodes = [
-            NodeState(str(node.id), node.gpu_type, node.gpus, node.cpus, node.memory_gb)
+            NodeState(
+                str(node.id),
+                node.gpu_type,
+                node.gpus,
+                node.cpus,
+                node.memory_gb,
+                **_whereabouts(self.cluster, node),
+            )
             for node in self.cluster.nodes
         ]
         self._lenders = {node.name: node.in_hands_of for node in state.nodes if node.in_hands_of}
@@ -551,3 +558,10 @@ class EmulatedBackend:
         record, job = self.log_writer.state.jobs.get(name), self.jobs.get(name)
         if job is not None and not job.workers and (record is None or record.has_ended):
             del self.jobs[name]
+
+
+def _whereabouts(cluster: Cluster, node: Node) -> dict[str, Any]:
+    """The domains of a node on those levels that a service knows."""
+    return {
+        level: domain for level, domain in zip(cluster.levels, node.domains, strict=False) if level in LEVELS
+    }

@@ -145,6 +145,9 @@ class Configured(Event):
     workers: str = "split"
     webhooks: str = "lost"  # at a restart; "kept": what is to be delivered follows from the log
     drains: str = "restart"  # what trains on a drained node and elsewhere; "in place": it goes on elsewhere
+    topology: str = (
+        "ignored"  # "near": nodes are placed by zone, rack and NVLink domain, where these are known
+    )
     profiles: str = "model"  # which jobs Sia profiles first: one of each "model", or each "job" that needs it
 
 

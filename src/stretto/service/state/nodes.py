@@ -103,7 +103,9 @@ def node_seen(state: State, event: happened.NodeSeen, now_s: float) -> None:
     was_closed, tainted = node.closed, node.taints
     node.shut, node.taints, node.others = event.shut, tuple(event.taints), event.others
     node.remark = event.remark
-    node.zone, node.rack, node.nvlink_domain = event.zone, event.rack, event.nvlink_domain
+    before = (node.zone, node.rack, node.nvlink_domain)
+    node.zone, node.rack, node.nvlink_domain = now = (event.zone, event.rack, event.nvlink_domain)
+    state.nodes_changed |= now != before and state.configured.topology == "near"
     node.up, node.lost_why, node.silent_s, node.dead, node.other = True, "", nan, False, None
     # A node that comes back with GPUs of another type, or with fewer, is another one under the same name:
     # indices of GPUs would mean two things. Of one that comes back with more, the new ones are not used.

@@ -1,6 +1,6 @@
 """What the fold keeps of each job, worker and node. Changed by folding events, and by nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf, isnan, nan
@@ -396,6 +396,14 @@ class NodeRecord:
         if not self.closed or self.cordoned or not self.taints:
             return self.closed
         return not tolerates_all(record.spec.kubernetes, self.taints)
+
+
+LEVELS = ("zone", "rack", "nvlink_domain")  # of the network, outermost first; fields of a node
+
+
+def levels_named(nodes: Iterable[NodeRecord]) -> tuple[str, ...]:
+    """The levels that some node has a domain of."""
+    return tuple(level for level in LEVELS if any(getattr(node, level) for node in nodes))
 
 
 def worker_id(job: str, attempt: int, index: int, incarnation: str) -> str:

@@ -331,6 +331,7 @@ def _incarnated(state: State, event: happened.Incarnated, now_s: float) -> None:
 
 
 def _configured(state: State, event: happened.Configured, now_s: float) -> None:
+    state.nodes_changed |= event.topology != state.configured.topology and bool(state.nodes)
     state.configured = event
     state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
     if not any(key.startswith("lend.") for key in event.settings):

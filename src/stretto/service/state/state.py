@@ -42,6 +42,7 @@ from stretto.service.state.records import (
     Token,
     WorkerPhase,
     by_owner,
+    levels_named,
 )
 from stretto.service.state.relations import Relations
 from stretto.service.state.reported_metrics import with_experience
@@ -297,11 +298,21 @@ class State:
         """Nodes keep their places; types come in the order of their first node."""
         names = list(dict.fromkeys(node.gpu_type for node in self.nodes))
         types = tuple(self.types.get(name, GpuType(name)) for name in names)
+        near = self.configured.topology == "near"
+        levels = levels_named(self.nodes) if near else ()
         nodes = tuple(
-            Node(NodeId(node.name), node.gpu_type, node.gpus, node.cpus, node.memory_gb, node.lender)
+            Node(
+                NodeId(node.name),
+                node.gpu_type,
+                node.gpus,
+                node.cpus,
+                node.memory_gb,
+                node.lender,
+                tuple(getattr(node, level) for level in levels),
+            )
             for node in self.nodes
         )
-        self._cluster = Cluster("live", types, nodes)
+        self._cluster = Cluster("live", types, nodes, levels)
         allocations = dict(self._placement.items()) if self._placement is not None else {}
         self._placement = no_placement(self._cluster).changed(allocations)
 
