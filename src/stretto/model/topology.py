@@ -76,9 +76,8 @@ class Topology:
 def topology_of(levels: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> Topology:
     """From the names of the domains of each node, outermost first; "" and names that are left out: unknown.
 
-    Equal names in different domains of an outer level are different domains. A node of which a level is not
-    known is together there with those that share all that is known outside and the first name inside.
-    Where none is, it is alone.
+    Equal names in different domains of an outer level are different domains. Where a level of a node is not
+    known, the first name further inside takes its place. Where none is known either, the node is alone.
     """
     numbers: list[dict[object, int]] = [{} for _ in levels]
     ids_of: dict[tuple[str, ...], tuple[int, ...]] = {}

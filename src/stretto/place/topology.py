@@ -27,8 +27,10 @@ class Room:
         idle = is_kind & (free == node_gpus)
 
         def summed(values: IntArray) -> IntArray:
-            each_level = [np.bincount(row, values, columns) for row in topology.column]
-            return np.sum(each_level, axis=0, dtype=np.float64).astype(np.int64)
+            total = np.zeros(columns)
+            for row in topology.column:
+                total += np.bincount(row, values, columns)
+            return total.astype(np.int64)
 
         self.free = summed(free)  # (columns,) GPUs
         self.whole = summed(np.where(idle, free, 0))  # (columns,) GPUs of nodes of which all are free
@@ -49,10 +51,10 @@ def narrow(draft: "Draft", want: "Want", wide: Allocation) -> Iterator[IntArray]
     """Nodes among which to look for a place, the best choice first.
 
     wide: what a rule gives the job among all nodes, now taken back. Domains of the innermost level that can
-    hold the job come first. Of one level come first those in which it needs the fewest domains of the next,
-    then those with the fewest free GPUs, then by index. What is wanted on more than one domain goes to those
-    with most free GPUs, and for the rest to the tightest. A job that runs stays where it is: only domains
-    around all of its nodes are looked at, and its own domains come first.
+    hold the job come first. Of one level, it is to need the fewest domains of the next, and to leave the
+    fewest GPUs free; ties by index. What is wanted on more than one domain goes to those with most free GPUs,
+    and the rest to the tightest. A job that runs stays where it is: only domains around all of its nodes are
+    looked at, and its own domains come first.
     """
     topology, room = draft.cluster.topology, draft.room_of(want.kind)
     own = [node for node in want.held.nodes if draft.has_room(node, want.kind, 1)] if want.held else []
@@ -83,8 +85,6 @@ def _holders(
     if own:
         holds &= _only(topology.domain[level, own], len(holds))
     domains = np.flatnonzero(holds)
-    if len(domains) < 2:
-        return domains.tolist()
     needed = np.zeros(len(domains), dtype=np.int64)
     if level + 1 < len(topology.levels):
         needed = _children_needed(topology, level + 1, capacity, gpus)[domains]
@@ -136,8 +136,7 @@ def _fewest(domains: IntArray, room: IntArray, is_own: BoolArray, gpus: int) -> 
     last = int(np.searchsorted(reached, gpus))
     rest = gpus - (int(reached[last - 1]) if last else 0)
     tail = order[last:]
-    if is_own[tail[0]]:
-        return domains[order[: last + 1]].tolist()
-    fits = tail[room[tail] >= rest]
+    fits = tail[:1] if is_own[tail[0]] else tail[room[tail] >= rest]
     tightest = fits[np.lexsort((domains[fits], room[fits]))[0]]
-    return domains[[*order[:last], tightest]].tolist()
+    chosen: list[int] = domains[[*order[:last], tightest]].tolist()
+    return chosen
