@@ -72,6 +72,10 @@ class Topology:
         """On each level, in how many domains these nodes lie."""
         return tuple(len(set(row)) for row in self.domain[:, list(nodes)].tolist())
 
+    def crossed(self, nodes: Sequence[int]) -> int:
+        """The number of levels on which these nodes lie in several domains."""
+        return sum(count > 1 for count in self.spans(nodes)) if len(nodes) > 1 and self.levels else 0
+
 
 def topology_of(levels: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> Topology:
     """From the names of the domains of each node, outermost first; "" and names that are left out: unknown.

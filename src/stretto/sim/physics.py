@@ -24,7 +24,7 @@ from stretto.model import (
 )
 from stretto.sim.accounting import Accounting
 from stretto.sim.settings import SimSettings
-from stretto.sim.truth.recorded import RecordedRuns, Tables
+from stretto.sim.truth.recorded import RecordedRuns, Tables, reach_of
 from stretto.sim.truth.serving import ServingRun
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
 from stretto.traces.learning import LearningCurve
@@ -111,6 +111,7 @@ class Physics:
             self.take(row, now_s)
             return False
         if run is not None:
+            run.reach = reach_of(after, self.requests.cluster, self.settings.crossing_loss)
             return run.give(after.kind, after.shape, moved, now_s, after.local_batch)
         recorded, settings = self.recorded, self.settings
         runs = recorded.speed[row] > 0

@@ -76,6 +76,8 @@ class SimSettings(CheckedSettings, space="sim"):
     scaling: Scaling = Scaling.LINEAR
     # share of its speed that every worker beyond the fewest lacks; Lyra, section 7.2
     scaling_loss: float = setting(0.0, at_least=0, below=1)
+    # share of its speed that a job lacks for each level of the topology on which it is in several domains
+    crossing_loss: float = setting(0.0, at_least=0, below=1)
     # speed of a job on several GPU types over the sum of its parts; Lyra, section 7.2
     mixing: float = setting(0.7, above=0, at_most=1)
     # decisions in a row that start none while jobs wait, before giving up

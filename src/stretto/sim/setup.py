@@ -74,6 +74,7 @@ def physics_of(
         cluster=cluster,
         tables=tables,
         mixing=settings.mixing,
+        crossing_loss=settings.crossing_loss,
         cpus_per_gpu=np.array([truth.cpus_per_gpu for truth in workload.truths], dtype=np.float64),
     )
     return Physics(requests, training, recorded, tables, settings, seed, learning)

@@ -16,6 +16,11 @@ class Tables(Protocol):
         """Those of one job."""
 
 
+def reach_of(after: Allocation, cluster: Cluster, crossing_loss: float) -> float:
+    """Speed on these GPUs over that on as many within one domain of each level."""
+    return float((1.0 - crossing_loss) ** cluster.topology.crossed(after.nodes)) if crossing_loss else 1.0
+
+
 @dataclass
 class RecordedRuns:
     """Work left and speed of every recorded job, in seconds on the GPUs that it asked for."""
@@ -24,6 +29,7 @@ class RecordedRuns:
     cluster: Cluster
     tables: Tables  # speed by GPU type and count, 1 on what was asked for
     mixing: float = 1.0  # speed on several types over the sum of the parts
+    crossing_loss: float = 0.0  # share of its speed that a job lacks for each level that it crosses
     cpus_per_gpu: FloatArray | None = None  # (all jobs,) cores at which it is at its fastest, NaN: no matter
     first_left_s: FloatArray | None = None  # (all jobs,) what is left in the beginning; None: all work
     left_s: FloatArray = field(init=False)  # (all jobs,) as of `since_s`
@@ -54,12 +60,13 @@ class RecordedRuns:
         table = self.tables[row]
         per_node = after.shape
         parts = gpus_by_type(after, self.cluster)
+        reach = reach_of(after, self.cluster, self.crossing_loss)
         if len(parts) > 1:
-            return self.mixing * sum(float(table.per_s[kind, gpus]) for kind, gpus in parts.items())
+            return reach * self.mixing * sum(float(table.per_s[kind, gpus]) for kind, gpus in parts.items())
         ((kind, gpus),) = parts.items()
         spread = len(per_node) > ceil(gpus / int(self.cluster.gpus_per_node[kind]))
         speed = float((table.spread_per_s if spread else table.per_s)[kind, gpus])
-        return speed * self._by_cores(row, after, gpus)
+        return reach * speed * self._by_cores(row, after, gpus)
 
     def _by_cores(self, row: int, after: Allocation, gpus: int) -> float:
         """Its speed with its cores over that with the proportional share, at which it was recorded."""

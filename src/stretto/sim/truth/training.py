@@ -84,6 +84,7 @@ class TrainingRun:
     samples: float = 0.0  # processed so far
     dictated: tuple[int, ...] = ()  # samples on each GPU, where the policy chose them
     countdown_s: float = 0.0  # until the first step after a start
+    reach: float = 1.0  # its speed over that within one domain of each level of the network
     starts: int = 0
     completed_s: float = nan
     evidence: Evidence | None = None
@@ -210,7 +211,7 @@ class TrainingRun:
         return bool(self.dictated) and max(self.dictated) - min(self.dictated) > 1
 
     def _iteration_s(self, step_s: float, sync_s: float) -> float:
-        return (step_s + self.accumulation * (step_s - sync_s)) * self.truth.slowdown
+        return (step_s + self.accumulation * (step_s - sync_s)) * self.truth.slowdown / self.reach
 
     def _rate(self, step_s: float, sync_s: float) -> float:
         """Progress per second at the present batch: gain / iteration time / slow-down."""
@@ -220,7 +221,7 @@ class TrainingRun:
         noise = grad_var / scale + grad_sqr
         gain = (grad_var + grad_sqr) / noise if noise > 0 else 1.0
         iteration_s = step_s + self.accumulation * (step_s - sync_s)
-        return gain / iteration_s / self.truth.slowdown
+        return gain / iteration_s / self.truth.slowdown * self.reach
 
     def _observe_and_rate(self, step_s: float, sync_s: float) -> float:
         """Record what this segment shows, and return its progress per second."""
