@@ -126,7 +126,7 @@ def test_no_job_is_moved_for_topology_and_no_gpu_is_given_twice(
         return a_snapshot(
             *(a_job(job) for job in names),
             cluster=cluster,
-            allocations=dict(placer.place(snapshot, shares_of(snapshot, gpus)).items()),  # type: ignore[arg-type]
+            allocations=dict(placer.place(snapshot, shares_of(snapshot, gpus)).items()),
         )
 
     first = step(None, dict(zip(names, before, strict=True)))

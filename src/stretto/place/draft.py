@@ -109,7 +109,7 @@ class Draft:
             self._among, self._nodes_among = None, {}
 
     def _is_looked_at(self, kind: int) -> BoolArray:
-        is_kind = self.cluster.kind == kind
+        is_kind: BoolArray = self.cluster.kind == kind
         return is_kind if self._among is None else is_kind & self._among
 
     def best_fit(self, kind: int, gpus: int, fit: IntArray = FEWEST_FREE) -> int:
