@@ -57,6 +57,7 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
             each,
             draw(maybe(st.floats(0.1, 1e4))),
             draw(maybe(st.floats(0.1, 1e6))),
+            within=draw(st.sampled_from(["", "rack"])),
         )
     }
     if elastic == "sizes":

@@ -109,6 +109,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         accelerators=st.sampled_from([8, "a100:8", "8", ["a100:2", "t4:2"], {"a100": 4, "t4": 4}]),
         gpus_per_worker=st.sampled_from([1, 2, "2", {"a100": 2, "t4": 4}]),
         heterogeneous=TRUTHS,
+        within=st.sampled_from(["rack", "leaf", 7]),
         cpus=NUMBERS,
         memory=st.sampled_from(["64GB", "512MiB", 64, "1e3"]),
     ),

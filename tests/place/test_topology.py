@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawn import scaled
 
-from stretto.model import Cluster, GpuType, JobId, Node, NodeId, Placement, Snapshot
+from stretto.model import Adaptivity, Cluster, GpuType, JobId, Node, NodeId, Placement, Snapshot, Why
 from stretto.place import PLACERS, load_placer
 from stretto.place.draft import Draft
+from stretto.policies import load_policy
+from stretto.scheduler.round import decide
+from stretto.sim.run import Setup, scheduler_of
+from stretto.sim.settings import SimSettings
 from stretto.testing.builders import a_job, a_snapshot, grant, shares_of
 
 EVERY = pytest.mark.parametrize("name", PLACERS)
@@ -141,6 +145,37 @@ def test_no_job_is_moved_for_topology_and_no_gpu_is_given_twice(
         for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
             assert not masks[node] & mask
             masks[node] |= mask
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("within", "gpus", "nodes"),
+    [
+        ("rack", 8, 2),
+        ("rack", 12, 0),
+        ("leaf", 12, 3),
+        ("leaf", 20, 0),
+        ("", 20, 5),
+        ("pod", 4, 1),
+        ("pod", 8, 0),
+    ],
+)
+def test_a_job_that_must_be_within_a_domain_is_there_or_waits(
+    name: str, within: str, gpus: int, nodes: int
+) -> None:
+    snapshot = a_snapshot(a_job("new", within=within), cluster=a_network(2, 2, 2, 2))
+    allocation = load_placer(name).place(snapshot, shares_of(snapshot, {"new": gpus})).get(JobId("new"))
+    assert (len(allocation.nodes) if allocation else 0) == nodes
+
+
+def test_the_reason_names_the_level_within_which_a_job_must_be() -> None:
+    snapshot = a_snapshot(
+        a_job("a", gpus=12, adaptivity=Adaptivity.RIGID, within="rack"), cluster=a_network(2, 2)
+    )
+    plan = decide(snapshot, scheduler_of(Setup(snapshot.cluster, load_policy("fifo"), SimSettings())))
+    assert plan.actions == ()
+    assert plan.why.of(0) is Why.FRAGMENTED
+    assert plan.why.evidence[0] == "no rack has room for its 12 GPUs, within which it must be"
 
 
 def test_counts_of_domains_are_those_of_the_nodes_after_every_step() -> None:

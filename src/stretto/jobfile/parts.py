@@ -193,11 +193,14 @@ class Resources:
     # GPUs of one process by type, where types differ: it runs on these; `gpus_per_worker` divides them all
     replica_gpus: Mapping[str, int] = field(default_factory=dict)
     heterogeneous: bool = False  # may hold GPUs of several of its types at once
+    within: str = ""  # the level of the network of which all its nodes must be in one domain; "": none
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_count("resources.gpus_per_worker", self.gpus_per_worker, at_most=64)
         self._check_replicas()
+        if len(self.within) > LONGEST_NAME:
+            raise wrong("resources.within", f"at most {LONGEST_NAME} characters", self.within)
         check_number("resources.cpus", self.cpus, above=0.0, at_most=1e7)
         check_number("resources.memory", self.memory_gb, above=0.0, at_most=1e9)
         if len(self.accelerators) > MOST_ALTERNATIVES:

@@ -122,6 +122,7 @@ RESOURCES = {
         "GPUs of one worker, all on one node; or a map from GPU type to that.",
     ),
     "heterogeneous": Key(TRUTH, "Whether the job may hold GPUs of several types at once."),
+    "within": Key(TEXT, "The level of the network, such as rack, of which all nodes must be in one domain."),
     "cpus": Key(NUMBER, "Cores, for as many GPUs as are asked for."),
     "memory": Key(TEXT, "Memory like 64GB or 512MiB, for as many GPUs as are asked for."),
 }

@@ -59,7 +59,7 @@ KEYS = (
     *("start_after", "array", "depends_on", "restart", "notify", "expected_time", "slurm"),
     *("kubernetes", *PLAIN_KEYS),
 )
-RESOURCES = ("accelerators", "gpus_per_worker", "heterogeneous", "cpus", "memory")
+RESOURCES = ("accelerators", "gpus_per_worker", "heterogeneous", "within", "cpus", "memory")
 ELASTIC = ("min", "max", "sizes")
 BATCH = ("policy", "init", "max", "per_gpu", "lr_scaling")
 STOP = ("steps", "epochs", "metric", "target", "max")
@@ -184,6 +184,7 @@ def resources_of(entry: Entry) -> Resources:
             ),
             replica_gpus=by_type,
             heterogeneous=inner.read("heterogeneous", truth, TRUTH, False),
+            within=inner.text("within"),
             cpus=inner.read("cpus", number, NUMBER, None),
             memory_gb=inner.read("memory", memory_gb, 'a size like "64GB" or "512MiB"', None),
         ),

@@ -98,6 +98,7 @@ def accepted_job(
         gpus_per_worker=spec.resources.gpus_per_worker,
         replica_gpus=_replica_gpus(spec, cluster),
         heterogeneous=spec.resources.heterogeneous,
+        within=spec.resources.within,
         checkpoints=True if spec.checkpoint is not None else None,
         goal=_goal(spec),
         preemptible=spec.preemptible,

@@ -127,6 +127,8 @@ class Job:
     # GPUs of one worker by type, where types differ (Sia, section 5.3): multiples of the above, on one node
     replica_gpus: Mapping[str, int] = asked_mapping()
     heterogeneous: bool = False  # may hold GPUs of several types at once (Lyra, section 2.1)
+    # The level of the network of which all its nodes must be in one domain; "": none
+    within: str = asked("", in_traces=False, is_younger=True)
     checkpoints: bool | None = None  # keeps its progress when it is stopped; None: as the world says
     goal: Goal | None = None  # stops by performance; None: after a fixed amount of work
     preemptible: bool = True

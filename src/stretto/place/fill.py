@@ -47,7 +47,7 @@ def fill(
     if not rows:
         return snapshot.placement
     draft = Draft(snapshot)
-    rules = [*map(near, rules), *moving]
+    rules = [*map(near, rules), *map(kept_near, moving)]
     wants = {row: _want(snapshot, shares, row) for row in rows}
     for row in rows:
         # Steps 1 and 2: what is settled by letting go, or by keeping a part, is done.
@@ -72,7 +72,7 @@ def near(rule: Rule) -> Rule:
         if not rule(draft, want):
             return False
         wide = draft.current(want.job)
-        if wide is None or len(wide.nodes) == 1 or not draft.cluster.levels:
+        if wide is None or len(wide.nodes) == 1 or (want.within < 0 and not draft.cluster.levels):
             return True
         draft.lift(want.job)
         for nodes in narrow(draft, want, wide):
@@ -82,6 +82,22 @@ def near(rule: Rule) -> Rule:
         if want.within < 0:
             draft.put(want.job, wide)
         return want.within < 0
+
+    return place
+
+
+def kept_near(rule: Rule) -> Rule:
+    """The rule, which finds no place for a job where that would be further apart than the job may be."""
+
+    def place(draft: Draft, want: Want) -> bool:
+        before = draft.mark()
+        if not rule(draft, want):
+            return False
+        allocation = draft.current(want.job)
+        if want.within < 0 or (allocation is not None and len(allocation.nodes) == 1):
+            return True
+        draft.undo(before)
+        return False
 
     return place
 
@@ -131,7 +147,13 @@ def _want(snapshot: Snapshot, shares: Shares, row: int) -> Want:
     job = snapshot.jobs[row]
     gpus, kind, nodes = int(shares.gpus[row]), int(shares.kind[row]), int(shares.nodes[row])
     run = _kind_of_run(shares, row)
-    return Want(job.id, gpus, kind, nodes, snapshot.placement.get(job.id), job.heterogeneous, *run)
+    within = _level(snapshot.cluster, job.within) if job.within else -1
+    return Want(job.id, gpus, kind, nodes, snapshot.placement.get(job.id), job.heterogeneous, *run, within)
+
+
+def _level(cluster: Cluster, name: str) -> int:
+    """A level by name; one further inside than all, of single nodes, where the cluster does not have it."""
+    return cluster.levels.index(name) if name in cluster.levels else len(cluster.levels)
 
 
 def _lets_go(draft: Draft, want: Want, moves: bool, may_split: bool) -> bool:

@@ -113,4 +113,9 @@ def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -
         return shares.why
     code = shares.why.code.copy()
     code[left_out] = Why.FRAGMENTED
-    return replace(shares.why, code=code)
+    bound = {row: jobs[row] for row in left_out if jobs[row].within}
+    evidence = {
+        row: f"no {job.within} has room for its {int(shares.gpus[row])} GPUs, within which it must be"
+        for row, job in bound.items()
+    }
+    return replace(shares.why, code=code, evidence={**shares.why.evidence, **evidence})

@@ -116,7 +116,7 @@ LEFT_AT_DEFAULT = frozenset(
     {
         *("model", "kind", "purpose", "gpus_per_worker", "heterogeneous", "checkpoints", "goal", "reserved"),
         *("priority", "priority_class", "preempts", "user", "queue", "labels"),
-        *("latency_s", "requests_per_s"),
+        *("latency_s", "requests_per_s", "within"),
     }
 )
 
