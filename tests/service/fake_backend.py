@@ -31,6 +31,7 @@ class FakeBackend:
 
     hands_secrets: ClassVar[bool] = True
     fetches_uploads: ClassVar[bool] = True
+    runs_images: ClassVar[bool] = True
 
     nodes_count: int = 2
     gpus: int = 4

@@ -95,9 +95,16 @@ class Worker:
             raise NotReached(GONE)
         self.handle = handle  # readable once it has ended
         self.account: dict[str, Any] | None = start.get("account")
-        self.env = self._environment(notes["pid"], start)
+        self.image: str = (start.get(supervisor.CONTAINER) or {}).get("image", "")
+        self.enter: list[str] = (notes.get(supervisor.CONTAINER) or {}).get("enter") or []  # its container
+        first = notes["pid"]
+        if self.enter and not (first := supervisor.container().first_process(run)):
+            raise NotReached("its container has not begun yet")
+        self.env = self._environment(first, start)
+        if self.enter:
+            self.env = supervisor.container().outside(self.env, os.environ)
         try:
-            self.cwd = str(Path(f"/proc/{notes['pid']}/cwd").readlink())
+            self.cwd = str(Path(f"/proc/{first}/cwd").readlink())
         except OSError:
             self.cwd = start["cwd"] or str(run)
 
@@ -230,7 +237,11 @@ class ExecSession:
             libc.prctl(supervisor.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
-            os.chdir(self.worker.cwd)
+            if self.worker.enter:
+                inside = supervisor.container().inside
+                argv = [*inside(self.worker.enter, self.worker.cwd, self.worker.image), *argv]
+            else:
+                os.chdir(self.worker.cwd)
             os.execvpe(argv[0], argv, {**self.worker.env, **more})
         except BaseException as surprise:
             why = getattr(surprise, "strerror", None) or repr(surprise)
@@ -342,9 +353,14 @@ class ExecSession:
             elif letter == WINDOW and self.is_terminal:
                 self.resize(self.input, content)
             elif letter == SIGNAL and self.pid and self.status is None:
-                with suppress(ProcessLookupError, PermissionError, ValueError):
-                    os.killpg(self.pid, int(content))
+                with suppress(PermissionError, ValueError):
+                    supervisor.send_inside(self.pid, self.first_inside(), int(content))
         self.end_input()
+
+    def first_inside(self) -> int:
+        """The process with which a container begins that was started here; 0 for none."""
+        table = supervisor.processes() if self.worker.enter else ()
+        return next((each.pid for each in table if (each.parent, each.group) == (self.pid, self.pid)), 0)
 
     def end_input(self) -> None:
         """Close what the program reads once it has all that was sent."""

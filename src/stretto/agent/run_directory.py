@@ -276,7 +276,9 @@ def prepare(
 def asked_for(started: dict[str, Any]) -> dict[str, Any]:
     """The request that a start.json came from, to compare another one with."""
     asked = {name: started[name] for name in ("job", "gpus", "command", "cwd", "grace_s")}
-    rest: dict[str, Any] = {name: started[name] for name in ("account", "own", "secrets") if name in started}
+    rest: dict[str, Any] = {
+        name: started[name] for name in ("account", "own", "secrets", "image") if name in started
+    }
     return {**asked, **rest, "env": started["asked_env"]}
 
 

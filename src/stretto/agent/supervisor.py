@@ -20,6 +20,7 @@ the child of no process, for an agent whose end takes its children with it.
 from __future__ import annotations  # nodes of a cluster may have an older Python than we
 
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -44,6 +45,7 @@ CONTROL = 0  # standard input: the FIFO through which the agent gives orders
 ORDERS = "orders"  # or the file of the run where whoever is on another machine writes them
 SECRETS = "secrets.json"  # of the run, until the supervisor has read it
 WORK = "work"  # in the run: where the command of another user begins
+CONTAINER = "container"  # of start.json: in which the command runs
 POD_RUN = "run-"  # how the name of a run begins in a pod, beside copies of uploads
 APART = "--apart"
 UNGUARDED = "killed, since what kept its GPUs for it has ended"
@@ -109,6 +111,35 @@ def send_to(process: Process, number: int) -> None:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
+
+
+def send_inside(group: int, first: int, number: int) -> None:
+    """A signal to a process group; to those of it that are `first` or come from it, where that is its own.
+
+    A tool that runs a container passes signals on: what is inside would get each of them twice.
+    """
+    told: set[tuple[int, int]] = set()
+    while True:
+        table = list(processes())
+        inside = {first, *(each.pid for each in descendants({first}, table))}
+        if not told and first not in {each.pid for each in descendants({group}, table)}:
+            with suppress(ProcessLookupError):
+                os.killpg(group, number)
+            return
+        missed = [each for each in table if each.group == group and each.pid in inside]
+        missed = [each for each in missed if (each.pid, each.ticks) not in told]
+        if not missed:  # nor was any forked meanwhile by one that had not got it yet
+            return
+        for each in missed:
+            told.add((each.pid, each.ticks))
+            send_to(each, number)
+
+
+def container() -> Any:
+    """The module of containers, beside this one: loaded only where a run has one."""
+    if not __package__:
+        sys.path.insert(0, str(Path(__file__).parent))
+    return importlib.import_module(f"{__package__}.container" if __package__ else "container")
 
 
 def boot_id() -> str:
@@ -202,6 +233,8 @@ class Supervisor:
         signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "was_called", True))
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
+        if CONTAINER in self.start:
+            container().enter(self.run, self.start)
         self.launch(libc)
         poll = select.poll()
         poll.register(wake, select.POLLIN)
@@ -259,6 +292,7 @@ class Supervisor:
             "exit": None,
             # Should start.json be damaged, this says which GPUs it has, and how to find what is left of it.
             "of": {name: self.start.get(name) for name in KNOWN_TWICE},
+            **({CONTAINER: self.start[CONTAINER]} if CONTAINER in self.start else {}),
         }
         write_durably(self.run / "running.json", self.notes)
         with suppress(BrokenPipeError):
@@ -283,8 +317,7 @@ class Supervisor:
                 stops = True
                 self.ask_to_stop(float(order["stop"]))
             elif "signal" in order and self.exit is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(self.pid, int(order["signal"]))
+                self.send(int(order["signal"]))
         return stops
 
     def ask_to_stop(self, grace_s: float) -> None:
@@ -294,9 +327,13 @@ class Supervisor:
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
         if first and self.exit is None and self.pid:
             self.note(stopping=True)
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGTERM)
-                os.killpg(self.pid, signal.SIGCONT)  # what is suspended could not obey
+            self.send(signal.SIGTERM)
+            self.send(signal.SIGCONT)  # what is suspended could not obey
+
+    def send(self, number: int) -> None:
+        """A signal to the command's process group; where it has a container, to those of the group inside."""
+        first = container().first_process(self.run) if CONTAINER in self.start else 0
+        send_inside(self.pid, first, number)
 
     def kill_all(self) -> None:
         """SIGKILL now: a guard is gone."""
@@ -317,8 +354,17 @@ class Supervisor:
                 with suppress(BlockingIOError):
                     message = os.read(self.failure, 1000).decode(errors="replace")
                     self.exit["why"] = message or self.unguarded or self.why_no_upload()
+                if CONTAINER in self.start and self.exit["status"] and not self.asked:
+                    self.explain_container(self.exit)
                 if self.rest():
                     self.note(exit=self.exit)
+
+    def explain_container(self, ending: dict[str, Any]) -> None:
+        """Say why a container did not begin, where that is how its command has ended."""
+        wanted = self.start[CONTAINER]
+        if not ending["why"] and (why := container().why_not_begun(self.run, wanted)):
+            ending["why"] = why
+            ending["status"] = ending["status"] if "why" in wanted else container().NOT_BEGUN
 
     def why_no_upload(self) -> str:
         """Why the command could not fetch its job's upload, in one line; "" where it has done so."""

@@ -75,6 +75,7 @@ class WorkerStart:
     asks: Mapping[str, Mapping[str, Any]] = field(  # what the job asks of one backend, by the backend's name
         default_factory=dict
     )
+    image: str = ""  # of the container that its command runs in; "": none
     account: Account | None = None  # the Unix user that it runs as; None: whoever runs the backend
     master: str = ""  # the worker whose address is in MASTER_ADDR, where a backend knows it by another one
     own: tuple[str, ...] = ()  # directories that are made for that user where they are missing
@@ -95,6 +96,7 @@ class WorkerStart:
             "grace_s": self.grace_s,
             **({"account": asdict(self.account), "own": list(self.own)} if self.account else {}),
             **({"secrets": sorted(self.secrets)} if self.secrets else {}),
+            **({"image": self.image} if self.image else {}),
         }
 
     def request_with_secrets(self) -> dict[str, Any]:
@@ -205,6 +207,16 @@ class FetchesUploads(Protocol):
     """
 
     fetches_uploads: bool  # True
+
+
+@runtime_checkable
+class RunsImages(Protocol):
+    """A backend that runs the command of a worker in the container image that `WorkerStart.image` names.
+
+    With another one, jobs that name an image are refused when they are submitted.
+    """
+
+    runs_images: bool  # True
 
 
 @runtime_checkable

@@ -329,6 +329,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("preempted", job.get("preempted", "")),
         ("took from", ", ".join(job.get("took_from", []))),
         ("checkpoint", job["checkpoint"]),
+        ("image", job.get("image", "")),
         ("upload", _upload_of(job)),
         ("exit status", "" if job["status"] is None else str(job["status"])),
     ]

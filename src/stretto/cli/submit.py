@@ -46,6 +46,9 @@ class CommandOptions:
         typer.Option(help="Priority of a command or session: a number, larger is sooner, or a class."),
     ] = None
     max_time: Annotated[str, typer.Option(help="Time limit of a command or session, like 4h.")] = ""
+    image: Annotated[
+        str, typer.Option(help="Container image of a command, like registry.example/team/train:1.2.")
+    ] = ""
     hold: Annotated[bool, typer.Option("--hold", help="Hold a command until it is released.")] = False
 
     def by_option(self) -> dict[str, Any]:
@@ -57,6 +60,7 @@ class CommandOptions:
             "--queue": self.queue,
             "--priority": self.priority,
             "--max-time": self.max_time,
+            "--image": self.image,
             "--hold": self.hold or None,
         }
 
@@ -214,7 +218,7 @@ def submission(
     if interactive:  # one process with all the GPUs: a shell to attach to, or what was given
         entries |= {"kind": "interactive", "preemptible": False}
         entries["resources"]["gpus_per_worker"] = gpus
-    for key in ("queue", "priority", "max_time", "hold"):
+    for key in ("queue", "priority", "max_time", "image", "hold"):
         option = f"--{key.replace('_', '-')}"
         if option in by_option:
             entries[key] = by_option[option]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stretto.jobfile.parts import check_line, wrong
+from stretto.jobfile.parts import check_image, check_line, wrong
 from stretto.jobfile.yaml_tree import Entry
 from stretto.model import InputError
 
@@ -54,8 +54,8 @@ def check_kubernetes(values: Mapping[str, Any]) -> None:
             check_line(name, value)
             if key != "image" and not NAME.fullmatch(value):
                 raise wrong(name, "a name of Kubernetes: small letters, digits and '-'", value)
-            if key == "image" and (not value or any(letter.isspace() for letter in value)):
-                raise wrong(name, "an image, like registry.example/team/train:1.2", value)
+            if key == "image":
+                check_image(name, value)
         elif key in LISTS_OF_TEXTS:
             if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
                 raise wrong(name, "a list of names", value)

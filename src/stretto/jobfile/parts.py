@@ -87,6 +87,13 @@ def check_path(key: str, value: str) -> None:
         raise wrong(key, "a path without '..'", value)
 
 
+def check_image(key: str, value: str) -> None:
+    """A container image, as any tool takes it for one argument of its own."""
+    check_line(key, value, LONGEST_PATH)
+    if not value or value.startswith("-") or any(letter.isspace() for letter in value):
+        raise wrong(key, "an image, like registry.example/team/train:1.2", value)
+
+
 def check_count(key: str, value: int | None, at_least: int = 1, at_most: int = MOST_GPUS) -> None:
     """A whole number within bounds; None passes."""
     if value is not None and not at_least <= value <= at_most:

@@ -170,7 +170,7 @@ NOTICE = {
     "on": Key(either(choice(WebhookEvent), list_of(choice(WebhookEvent))), "Of what it is told."),
 }
 OF_KUBERNETES = {
-    "image": Key(TEXT, "The container image of the workers."),
+    "image": Key(TEXT, "The container image of the workers, as `image` says it for every backend."),
     "namespace": Key(TEXT, "The namespace of the pods."),
     "service_account": Key(TEXT, "The service account of the pods."),
     "image_pull_secrets": Key(list_of(TEXT), "Secrets with which the image is pulled."),
@@ -193,6 +193,7 @@ JOB_FILE: Mapping[str, Key] = {
     "priority": Key(SCALAR, "A whole number, larger is sooner; or the name of a priority class."),
     "setup": Key(TEXT, "A shell command, run once on each node before the workers of an attempt."),
     "workdir": Key(TEXT, "Where `run` starts."),
+    "image": Key(TEXT, "The container image that workers run in, such as registry.example/team/train:1.2."),
     "envs": Key(TEXTS, "Environment variables of the workers."),
     "secrets": Key(
         either(TEXTS, list_of(TEXT)),

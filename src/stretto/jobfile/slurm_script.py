@@ -46,6 +46,7 @@ FLAGS = {
     ),
     *SHORT_FLAGS.values(),
 }
+CONTAINER_IMAGE = "container-image"  # as pyxis calls it
 UNDERSTOOD = {
     *(
         "job-name",
@@ -71,6 +72,7 @@ UNDERSTOOD = {
         "signal",
         "chdir",
         "export",
+        CONTAINER_IMAGE,
     ),
     *("cpus-per-task", "cpus-per-gpu", "mem", "mem-per-gpu", "mem-per-cpu"),
     *OF_SLURM,
@@ -120,6 +122,7 @@ def spec_of_script(text: str, where: str, default_name: str) -> tuple[JobSpec, t
             name=_name(options, default_name, warnings),
             queue=options.get("partition", "").split(",")[0],
             workdir=options.get("chdir", ""),
+            image=_image(options.get(CONTAINER_IMAGE, "")),
             envs=_exported(options, warnings),
             resources=resources,
             preemptible="requeue" in options,  # it need not be able to go on, unless it says so
@@ -199,6 +202,12 @@ def _name(options: Mapping[str, str], default_name: str, warnings: list[str]) ->
     name = NOT_IN_NAMES.sub("-", asked).strip("-")[:LONGEST_NAME] or default_name
     warnings.append(f"--job-name={plain(asked)}: it is called {name}")
     return name
+
+
+def _image(said: str) -> str:
+    """An image in words that every backend takes: pyxis has REGISTRY#IMAGE for one of a registry."""
+    registry, mark, name = said.removeprefix("docker://").partition("#")
+    return f"{registry}/{name}" if mark else said
 
 
 def _exported(options: Mapping[str, str], warnings: list[str]) -> dict[str, str]:

@@ -32,6 +32,7 @@ from stretto.jobfile.parts import (
     When,
     Worth,
     check_count,
+    check_image,
     check_line,
     check_name,
     check_path,
@@ -195,6 +196,7 @@ class JobSpec:
     purpose: Purpose = plain_key(Purpose.TRAINING)  # what it does with its model
     setup: str = ""  # for a shell, before `run`, once on each node of an attempt
     workdir: str = ""  # "" = as the service says; else absolute, or below where it says, or in the upload
+    image: str = ""  # of the container in which workers run; "": as the backend says, or on the node itself
     upload: Upload | None = None  # what it has brought along; no key of a file, which knows no digest
     envs: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)  # by variable, the name of a secret of its owner
@@ -232,6 +234,7 @@ class JobSpec:
         if self.queue:
             check_name("queue", self.queue)
         check_path("workdir", self.workdir)
+        self._check_image()
         check_line("priority", self.priority_class, 63)
         check_count("priority", self.priority, -LARGEST_PRIORITY, LARGEST_PRIORITY)
         check_seconds("grace_period", self.grace_period_s)
@@ -259,6 +262,11 @@ class JobSpec:
         """
         return f"{self.purpose}:{self.model}" if self.model and self.serving is not None else self.model
 
+    @property
+    def named_image(self) -> str:
+        """The image that the job names, also where it is for Kubernetes alone; "": none."""
+        return self.image or str(self.kubernetes.get("image", ""))
+
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` turns into an equal specification. Every field is there."""
         value: dict[str, Any] = encoded(self)
@@ -278,6 +286,18 @@ class JobSpec:
             elif not (isinstance(value, bool) or least <= value <= most):
                 kind = "a whole number" if isinstance(value, int) else "a number"
                 raise wrong(name, f"{kind} from {least} to {most}", value)
+
+    def _check_image(self) -> None:
+        """One image at most, in words of its own or in those of Kubernetes."""
+        if not self.image:
+            return
+        check_image("image", self.image)
+        there = self.kubernetes.get("image", self.image)
+        if there != self.image:
+            raise InputError(
+                f"image and kubernetes.image say different things: {shown(self.image)} and {shown(there)};"
+                " one of them suffices"
+            )
 
     def _check_mappings(self) -> None:
         if len(self.labels) > MOST_LABELS:

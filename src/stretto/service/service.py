@@ -10,7 +10,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from stretto.backends.protocol import Backend, FetchesUploads, HandsSecrets, Validates
+from stretto.backends.protocol import Backend, FetchesUploads, HandsSecrets, RunsImages, Validates
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
 from stretto.model import InputError, JobOutlook, PromisesDeadlines, Snapshot, Trigger
@@ -248,6 +248,8 @@ class Service:
         mark = f"{user}\0{key}"
         if self.context.accounts is not None:
             self.context.accounts.of(user)
+        if not (key and mark in self.state.by_key):
+            self.check_image(spec)
         if isinstance(self.backend, Validates) and not (key and mark in self.state.by_key):
             await self.backend.check(spec)  # first: from the look at the key on, no other may come between
         if not (key and mark in self.state.by_key):
@@ -290,13 +292,22 @@ class Service:
             raise InputError("secrets: expected none: what runs workers here does not hand them any")
         await asyncio.to_thread(self.context.secrets.check, user, spec.secrets)
 
+    def check_image(self, spec: JobSpec) -> None:
+        """Raise InputError where a job names an image that its workers could not run in."""
+        if spec.image and not isinstance(self.backend, RunsImages):
+            raise InputError(
+                f"image: expected none: workers of {self._backend_in_words()} run in no container"
+            )
+
     def uploads_here(self) -> UploadStore:
         """Where uploads are kept. Raises InputError where workers could not fetch them."""
         if self.context.uploads is None or not isinstance(self.backend, FetchesUploads):
-            configured = self.state.configured
-            name = configured.backend if configured is not None else "here"
-            raise InputError(f"upload: expected none: workers of the backend {name} do not fetch any")
+            raise InputError(f"upload: expected none: workers of {self._backend_in_words()} do not fetch any")
         return self.context.uploads
+
+    def _backend_in_words(self) -> str:
+        configured = self.state.configured
+        return f"the backend {configured.backend if configured is not None else 'here'}"
 
     async def with_upload(self, spec: JobSpec, digest: str, user: str) -> JobSpec:
         """The job with the upload that its submission names. Raises InputError where it could not begin."""

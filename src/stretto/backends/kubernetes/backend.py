@@ -70,7 +70,7 @@ LOOK_S = 1.0  # between looks for pods that do not begin; chosen
 class KubernetesBackend:
     """One service's pods on one cluster."""
 
-    hands_secrets = fetches_uploads = True
+    hands_secrets = fetches_uploads = runs_images = True
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ class KubernetesBackend:
         if gated_pods.references_in(manifests.wanted_of(worker)):
             return await self._lift(worker, gpus)
         if not manifests.image_of(worker, self.options):
-            raise StartRefused(f"worker {worker.id}: no image: kubernetes.image in its file, or --image")
+            raise StartRefused(f"worker {worker.id}: no image: image in its file, or --image")
         namespace = manifests.namespace_for(worker, self.options, self.namespace)
         self.job_namespaces[worker.job] = namespace
         machine = self.slots.machine_of(worker.node)

@@ -362,6 +362,8 @@ def check(spec: JobSpec, is_on: bool) -> None:
         raise InputError(f"{key}: expected kubernetes.namespace with it")
     if spec.elastic is not None or spec.array is not None or spec.preemptible:
         raise InputError(f"{key}: expected a rigid job, without elastic, array or preemptible")
+    if spec.image:
+        raise InputError(f"image: expected none beside {key}: such pods have an image of their own")
     if spec.secrets:
         raise InputError(f"secrets: expected none beside {key}: such pods have variables of their own")
     if spec.gpus != count * spec.resources.gpus_per_worker:

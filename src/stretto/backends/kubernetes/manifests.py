@@ -139,7 +139,7 @@ def wanted_of(worker: WorkerStart) -> Mapping[str, Any]:
 
 def image_of(worker: WorkerStart, options: KubernetesOptions) -> str:
     """The image of a worker; "" where none is named."""
-    return str(wanted_of(worker).get("image") or options.image)
+    return str(worker.image or wanted_of(worker).get("image") or options.image)
 
 
 def namespace_for(worker: WorkerStart, options: KubernetesOptions, default: str) -> str:

@@ -7,6 +7,7 @@ import signal as signals
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from stretto.agent import run_directory
@@ -28,7 +29,13 @@ from stretto.backends.protocol import (
     WorkerState,
 )
 from stretto.backends.slurm import worker_jobs
-from stretto.backends.slurm.checks import check_job, check_partitions, check_rights, partition_for
+from stretto.backends.slurm.checks import (
+    check_job,
+    check_partitions,
+    check_rights,
+    container_tool,
+    partition_for,
+)
 from stretto.backends.slurm.client import Commands, Refusal, SlurmClient, is_closed, is_for_later, require
 from stretto.backends.slurm.exec_steps import ExecSteps
 from stretto.backends.slurm.nodes import LENDER, NodeResources, gres_of, lender_of, share_of, type_of
@@ -52,6 +59,7 @@ class SlurmBackend:
 
     hands_secrets = True
     fetches_uploads = True
+    runs_images = True
 
     def __init__(self, options: SlurmOptions, service: str, shared: Path) -> None:
         self.options, self.service = options, service
@@ -444,6 +452,8 @@ async def open_slurm(options: SlurmOptions, service: str, shared: Path) -> Backe
     try:
         partitions, default = await check_partitions(backend.asking, options)
         backend.looking.partitions, backend.looking.default_partition = partitions, default
+        backend.options = replace(options, container=await container_tool(backend.asking, options))
+        log.info("images of jobs are run by: %s", backend.options.container)
         await check_rights(backend.asking, options, partitions)
         await backend.open()
     except BackendUnreachable as silence:

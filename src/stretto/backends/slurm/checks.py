@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
+import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
+from stretto.agent import container
 from stretto.backends.protocol import BackendUnreachable
 from stretto.backends.slurm import nodes
 from stretto.backends.slurm.client import Refusal, SlurmClient, is_closed, is_for_later, option
-from stretto.backends.slurm.options import SlurmOptions
+from stretto.backends.slurm.options import NONE, SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode, pairs_in
 from stretto.backends.slurm.worker_jobs import ASKED
 from stretto.jobfile.spec import JobSpec
@@ -80,6 +84,17 @@ async def try_out(asking: SlurmClient, partition: str, options: Mapping[str, str
     )
 
 
+async def container_tool(asking: SlurmClient, options: SlurmOptions) -> str:
+    """What runs the images that jobs name: as the options say, else what is found on this machine."""
+    if options.container:
+        return options.container
+    with suppress(Refusal, BackendUnreachable):
+        if "--container-image" in await asking.commands.run("srun", "--help"):
+            return container.PYXIS
+    path = asking.commands.environment.get("PATH", os.defpath)
+    return container.APPTAINER if any(shutil.which(name, path=path) for name in container.PROGRAMS) else NONE
+
+
 async def check_job(
     asking: SlurmClient,
     options: SlurmOptions,
@@ -91,6 +106,11 @@ async def check_job(
 
     answers: whether Slurm itself can be asked; where not, it is when the job is to start.
     """
+    if spec.image and options.container in ("", NONE):
+        raise InputError(
+            "image: expected none: no container of Slurm's nodes is known here, neither pyxis of srun nor"
+            " apptainer; stretto serve --container says what they have"
+        )
     job_options = {"account": options.account, "qos": options.qos, **spec.slurm}
     types = {choice.gpu_type.lower() for choice in spec.resources.accelerators if choice.gpu_type}
     having = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 from typing import IO
 
-from stretto.agent import exec_session, supervisor
+from stretto.agent import container, exec_session, supervisor
 from stretto.backends.protocol import BackendUnreachable, Line
 from stretto.backends.slurm.client import CREDENTIALS, Commands, words_of
 from stretto.model.errors import InputError
@@ -162,7 +162,7 @@ def script_of(script: Path, run: Path) -> str:
 
 def place_scripts(folder: Path) -> Path:
     """A copy of the helper where all nodes see it, by what it contains; raises OSError."""
-    modules = [Path(str(module.__file__)) for module in (exec_session, supervisor)]
+    modules = [Path(str(module.__file__)) for module in (exec_session, supervisor, container)]
     texts = {path.name: path.read_bytes() for path in modules}
     digest = hashlib.sha256(b"".join(texts.values())).hexdigest()[:12]
     place = folder / f"exec-{digest}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from stretto.agent import container
 from stretto.agent.node import MAX_LOG_BYTES
 from stretto.backends.options import Site, check_passed_variables, option
 from stretto.model.errors import InputError
@@ -12,6 +13,7 @@ from stretto.model.errors import InputError
 if TYPE_CHECKING:
     from stretto.backends.protocol import Backend
 
+CONTAINERS = (*container.BY, NONE := "none")
 LENT_BY = (DRAIN := "drain", RESERVATION := "reservation")
 
 
@@ -35,6 +37,14 @@ class SlurmOptions:
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     json: bool = True  # ask for JSON where Slurm has it
     scratch: str = ""  # where on nodes uploads are copied; "": $SLURM_TMPDIR, or the temporary directory
+    container: str = option(
+        "",
+        cli="--container",
+        help="Slurm only: what runs the images that jobs name: apptainer (or singularity), pyxis, none; else "
+        "what is found where the service runs.",
+    )
+    container_program: str = ""  # of nodes, by its path; "": apptainer or singularity, as PATH has them
+    mounts: tuple[str, ...] = ()  # folders of nodes that every container sees, beside what a worker needs
     lent_by: str = DRAIN  # how nodes of lenders change hands: drain, or reservation
 
     def __post_init__(self) -> None:
@@ -42,6 +52,11 @@ class SlurmOptions:
         check_passed_variables(self.pass_env)
         if self.scratch and not Path(self.scratch).is_absolute():
             raise InputError(f"backend.scratch={self.scratch}: expected an absolute path on every node")
+        if self.container and self.container not in CONTAINERS:
+            raise InputError(f"--container {self.container}: expected one of {', '.join(CONTAINERS)}")
+        for path in self.mounts:
+            if not Path(path).is_absolute() or "," in path or ":" in path:
+                raise InputError(f"backend.mounts={path}: expected absolute paths of folders on every node")
         if self.lent_by not in LENT_BY:
             raise InputError(f"backend.lent_by={self.lent_by}: expected {' or '.join(LENT_BY)}")
 

@@ -27,7 +27,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from stretto.agent import batch_supervisor, run_directory, supervisor
+from stretto.agent import batch_supervisor, container, run_directory, supervisor
 from stretto.agent.inherited_env import inherited
 from stretto.backends.protocol import WorkerStart, WorkerState
 from stretto.backends.slurm.client import CREDENTIALS, option
@@ -136,7 +136,8 @@ def surroundings(environment: Mapping[str, str], also: Sequence[str] = ()) -> di
 def place_supervisor_script(folder: Path) -> Path:
     """A copy of the supervisor where all nodes see it, by what it contains; raises OSError."""
     texts = {
-        Path(each).name: Path(each).read_bytes() for each in (supervisor.__file__, batch_supervisor.__file__)
+        Path(each).name: Path(each).read_bytes()
+        for each in (supervisor.__file__, batch_supervisor.__file__, container.__file__)
     }
     place = folder / f"keeper-{hashlib.sha256(b''.join(texts.values())).hexdigest()[:12]}"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -163,7 +164,20 @@ def prepare(
     start = {**request_of(worker), "cpus": resources.cpus, "memory_mb": resources.memory_mb}
     if "STRETTO_UPLOAD" in worker.env:  # a copy of it is to lie on the node, and not where all nodes see it
         start[batch_supervisor.SCRATCH] = {"name": scratch_name(folder, worker), "below": options.scratch}
+    if worker.image:
+        start[supervisor.CONTAINER] = container_of(folder, worker, options)
     return run_directory.prepare(folder, worker.id, start, around, fifo=False, secrets=worker.secrets)
+
+
+def container_of(folder: Path, worker: WorkerStart, options: SlurmOptions) -> dict[str, Any]:
+    """In which container its command runs: all see the shared folder, and what the service names."""
+    binds = [str(folder.parents[2]), *options.mounts]
+    return {
+        "image": worker.image,
+        "by": options.container,
+        "program": options.container_program,
+        "binds": binds,
+    }
 
 
 def scratch_name(folder: Path, worker: WorkerStart) -> str:

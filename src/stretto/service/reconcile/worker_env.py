@@ -241,6 +241,7 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         cpus=(spec.resources.cpus or 0.0) / spec.gpus * len(worker.gpus),
         memory_gb=(spec.resources.memory_gb or 0.0) / spec.gpus * len(worker.gpus),
         asks={name: asks for name, asks in (("slurm", spec.slurm), ("kubernetes", spec.kubernetes)) if asks},
+        image=spec.image,
         account=_account_of(record, context),
         master=_peers_of(record, worker)[0].id,
         own=() if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1]),

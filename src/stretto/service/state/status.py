@@ -154,6 +154,7 @@ class JobStatus:
     lost_s: float  # of training, by switches
     status: int | None  # with which it has ended
     checkpoint: str
+    image: str  # of the container that its file names; "": none
     upload: dict[str, Any] | None  # what it has brought along: digest, files, bytes
     preempted: str  # the last time: by which job, and what was left
     took_from: list[str]  # jobs of lower priority
@@ -348,6 +349,7 @@ def status_of(
         lost_s=round(accounting.lost_s, 3),
         status=record.status,
         checkpoint=record.checkpoint,
+        image=record.spec.named_image,
         upload=asdict(record.spec.upload) if record.spec.upload is not None else None,
         preempted=record.preempted.words if record.preempted is not None else "",
         took_from=list(record.took_from),

@@ -118,6 +118,7 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
     spec, warnings = await while_listening(request, read_job_file(request, caller, *given))
     spec = await service.with_upload(spec, submission.upload, caller.user)
     spec = admitted(service.state, spec, caller.user, caller.is_operator)
+    service.check_image(spec)
     await service.check_secrets(spec, caller.user)
 
     async def prepare() -> Work:
