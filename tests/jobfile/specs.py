@@ -141,6 +141,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         priority=draw(st.integers(-1_000_000, 1_000_000)),
         setup=draw(TEXTS),
         workdir=draw(st.sampled_from(["", "a/b", "/scratch/x", "~/y"])),
+        image=draw(st.sampled_from(["", "registry.example/team/train:1.2", "/shared/train.sif"])),
         envs=draw(
             st.dictionaries(st.from_regex(r"[A-RT-Z_][A-Z0-9_]{0,8}", fullmatch=True), TEXTS, max_size=3)
         ),

@@ -83,6 +83,10 @@ def test_a_batch_script_asks_for(headers: list[str], resources: Resources) -> No
         ("--begin=2030-01-31T18:00:00+01:00", "start_after", When(at_unix_s=1_896_109_200.0)),
         ("--signal=B:TERM@120", "grace_period_s", 120.0),
         ("--chdir=/scratch/me", "workdir", "/scratch/me"),
+        ("--container-image=nvcr.io#nvidia/torch:25", "image", "nvcr.io/nvidia/torch:25"),
+        (r"--container-image nvcr.io\#nvidia/torch:25", "image", "nvcr.io/nvidia/torch:25"),
+        ("--container-image docker://ubuntu:24.04", "image", "ubuntu:24.04"),
+        ("--container-image=/shared/train.sqsh", "image", "/shared/train.sqsh"),
         ("--job-name 'a-b'", "name", "a-b"),
         ("--export=DATA=/scratch/set,SEED=7", "envs", {"DATA": "/scratch/set", "SEED": "7"}),
         (

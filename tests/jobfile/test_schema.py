@@ -103,6 +103,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "run": st.sampled_from(["true", "python train.py"]),
     **dict.fromkeys(("name", "queue", "model", "workdir", "setup"), NAMES),
     **dict.fromkeys(("labels", "envs"), TEXTS),
+    "image": st.sampled_from(["registry.example/team/train:1.2", "/shared/train.sif", 24]),
     "secrets": st.sampled_from([["A"], [], {"B_C": "x"}, {"A": 1}]),
     "priority": COUNTS | st.sampled_from([-5, "urgent"]),
     "resources": section(

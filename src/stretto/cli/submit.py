@@ -208,6 +208,10 @@ def submission(
         return Path(job[0])
     if len(job) == 1 and Path(job[0]).is_dir() and shutil.which(job[0]) is None:
         raise InputError(f"{job[0]}: expected a job file, or -- and a command, got a directory")
+    if interactive and not job and "--image" in by_option:
+        raise InputError(
+            "--image: expected a command with --interactive; stretto exec gives a shell beside it"
+        )
     gpus, gpu_type = by_option.get("--gpus", 1), by_option.get("--type", "")
     entries: dict[str, Any] = {
         "name": by_option.get("--name", name_of(job)),

@@ -86,6 +86,7 @@ VARIABLE = re.compile(r"\bSLURM_(?!ARRAY_(?:JOB_ID|TASK_ID|TASK_COUNT)\b)\w+")  
 TIME = re.compile(r"(?:(?P<days>\d{1,6})-)?(?P<a>\d{1,9})(?::(?P<b>\d{1,9}))?(?::(?P<c>\d{1,9}))?", re.ASCII)
 SIGNAL = re.compile(r"(?:(?:R|B|RB|BR):)?(?:SIG)?(?P<name>[A-Z0-9+-]+)(?:@(?P<before>\d{1,9}))?", re.ASCII)
 NOW = re.compile(r"now(?:\+(?P<count>\d{1,9})(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?)?", re.ASCII)
+OF_REGISTRY = re.compile(r"(--container-image[=\s]\s*[^\s#\"'\\]+)#")  # where it begins no comment
 GRES = re.compile(
     r"(?:gres[:/])?gpu(?:[:/](?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>\d{1,9}))?(?:\(.*\))?", re.ASCII
 )
@@ -162,7 +163,7 @@ def _options(text: str, where: str) -> tuple[dict[str, str], list[str]]:
         if len(line) > LONGEST_LINE:
             raise InputError(f"{where} line {number}: expected at most {LONGEST_LINE} characters")
         try:
-            words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            words = shlex.split(OF_REGISTRY.sub(r"\1\#", line.removeprefix("#SBATCH")), comments=True)
         except ValueError as error:
             raise InputError(f"{where} line {number}: {error}, got {shown(line)}") from None
         for name, value in _pairs(words, f"{where} line {number}"):
@@ -206,8 +207,7 @@ def _name(options: Mapping[str, str], default_name: str, warnings: list[str]) ->
 
 def _image(said: str) -> str:
     """An image in words that every backend takes: pyxis has REGISTRY#IMAGE for one of a registry."""
-    registry, mark, name = said.removeprefix("docker://").partition("#")
-    return f"{registry}/{name}" if mark else said
+    return said.removeprefix("docker://").replace("#", "/", 1)
 
 
 def _exported(options: Mapping[str, str], warnings: list[str]) -> dict[str, str]:

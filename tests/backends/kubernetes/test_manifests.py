@@ -109,6 +109,11 @@ def test_it_is_kept_until_its_end_was_written_down_and_ends_with_its_grace() -> 
     assert made["spec"]["automountServiceAccountToken"] is False
 
 
+def test_the_image_of_a_job_comes_before_that_of_the_service() -> None:
+    assert container(replace(WORKER, image="registry.example/own:3"))["image"] == "registry.example/own:3"
+    assert container()["image"] == OPTIONS.image
+
+
 def test_a_job_file_names_image_volumes_and_what_it_tolerates() -> None:
     worker = asking(
         image="registry.example/own:2",

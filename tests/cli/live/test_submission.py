@@ -34,7 +34,9 @@ def test_one_word_with_spaces_is_a_line_for_the_shell() -> None:
 
 
 def test_options_say_of_a_command_what_a_file_would() -> None:
-    found = entries(["true"], gpus=2, type="a100", name="mine", queue="q", priority=3, max_time="4h")
+    found = entries(
+        ["true"], gpus=2, type="a100", name="mine", queue="q", priority=3, max_time="4h", image="team/a:1"
+    )
     assert found == {
         "name": "mine",
         "run": "true",
@@ -43,6 +45,7 @@ def test_options_say_of_a_command_what_a_file_would() -> None:
         "queue": "q",
         "priority": 3,
         "max_time": "4h",
+        "image": "team/a:1",
     }
 
 
@@ -50,6 +53,12 @@ def test_a_session_is_one_process_with_all_its_gpus() -> None:
     found = entries([], interactive=True, gpus=2)
     assert found["name"] == "shell"
     assert found["resources"] == {"accelerators": 2, "gpus_per_worker": 2}
+
+
+def test_a_session_in_an_image_needs_a_command_since_the_image_has_no_terminal_of_ours() -> None:
+    assert entries(["jupyter", "lab"], interactive=True, image="team/a:1")["image"] == "team/a:1"
+    with pytest.raises(InputError, match="--image: expected a command with --interactive"):
+        submission([], True, "/here", {"--image": "team/a:1"})
 
 
 @pytest.mark.parametrize(("option", "value"), [("--gpus", 2), ("--name", "mine"), ("--priority", 0)])
