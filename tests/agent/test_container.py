@@ -14,6 +14,10 @@ import pytest
 from tests.agent.containers import an_image, real_apptainer, stand_in
 
 from stretto.agent import batch_supervisor, container, exec_session, run_directory, supervisor
+from stretto.agent import node as node_of_agent
+from stretto.agent.agent import state_folder
+from stretto.agent.requests import Refused, start_of
+from stretto.agent.worker_table import WorkerTable
 
 PATIENCE_S = 60.0
 COUNT = """
@@ -196,6 +200,31 @@ def test_a_node_that_can_run_no_such_container_says_why(
 ) -> None:
     ending = stand_in_node.ending(stand_in_node.begin("true", container=described))
     assert (ending["status"], ending["why"]) == (container.NO_CONTAINER, f"cannot start: {says}")
+
+
+@pytest.mark.processes
+def test_a_node_agent_of_ray_runs_the_image_that_a_start_names_and_one_of_local_takes_none(
+    tmp_path: Path,
+) -> None:
+    program = stand_in(tmp_path / "bin")
+    environ = {"PATH": f"{program.parent}:/usr/bin:/bin"}
+    this_node = node_of_agent.Node("n1", "t", 1)
+    table = WorkerTable(state_folder(tmp_path / "state"), this_node, "life", apart=True, environ=environ)
+    asked = {"job": "1", "gpus": [0], "command": "echo in $IMAGE; exit 4", "image": "team/train:1"}
+    try:
+        start = start_of(asked, 1, images=True)
+        assert table.start("1.1.0", start, {})["worker"]["phase"] != "ended"
+        until(lambda: table.listed("", 0.0)["workers"][0]["phase"] == "ended", "it ends")
+        (shown,) = table.listed("", 0.0)["workers"]
+        assert shown["status"] == 4
+        assert (tmp_path / "state" / "runs" / "1.1.0" / "log").read_text() == "in docker://team/train:1\n"
+        assert table.start("1.1.0", start, {})["worker"]["status"] == 4  # the same start again
+        with pytest.raises(Refused, match="another request"):
+            table.start("1.1.0", {**start, "image": "other:2"}, {})
+    finally:
+        table.close()
+    with pytest.raises(Refused, match="unknown fields \\['image'\\]"):
+        start_of(asked, 1)
 
 
 @pytest.mark.parametrize(

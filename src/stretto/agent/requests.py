@@ -35,9 +35,13 @@ def worker_id_of(text: str) -> str:
     return text
 
 
-def start_of(body: Any, gpus: int) -> dict[str, Any]:
-    """A start in its full form, of a request for a node with so many GPUs; raises Refused."""
+def start_of(body: Any, gpus: int, images: bool = False) -> dict[str, Any]:
+    """A start in its full form, of a request for a node with so many GPUs; raises Refused.
+
+    images: whether it may name the image of a container.
+    """
     fields = {"job", "gpus", "command", "env", "cwd", "grace_s", "account", "own", "secrets"}
+    fields |= {"image"} if images else set()
     if not isinstance(body, dict):
         raise Refused(400, f"a start must be a JSON object, got {type(body).__name__}")
     if unknown := sorted(set(body) - fields):
@@ -57,8 +61,8 @@ def start_of(body: Any, gpus: int) -> dict[str, Any]:
         raise Refused(400, "env must be an object of strings, without '=' in names")
     if not is_environment(start.get("secrets", {})):
         raise Refused(400, "secrets must be an object of strings, without '=' in names")
-    if not (is_plain(start["job"]) and is_plain(start["cwd"])):
-        raise Refused(400, "job and cwd must be strings")
+    if not (is_plain(start["job"]) and is_plain(start["cwd"]) and is_plain(start.get("image", ""))):
+        raise Refused(400, "job, cwd and image must be strings")
     if "account" in start:
         check_account(start["account"], start.get("own"))
     elif "own" in start:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stretto.agent import containment, run_directory, supervisor, unix_users
+from stretto.agent import container, containment, run_directory, supervisor, unix_users
 from stretto.agent.gpu_use import SAMPLE_EVERY_S, GpuUse, device_of_place
 from stretto.agent.log_bounds import LogBound, attempts_of
 from stretto.agent.node import Devices, Node, close_all, hold_to_ourselves
@@ -120,7 +120,9 @@ class WorkerTable:
             devices, locks = self.take_devices(start["gpus"])
             env = self.node.environment(devices) if env is None else env
             group = containment.make_group() if self.groups else ""
-            more = {"guards": list(guards), "group": group, "devices": devices}
+            more: dict[str, Any] = {"guards": list(guards), "group": group, "devices": devices}
+            if image := start.get("image"):
+                more[supervisor.CONTAINER] = {"image": image, "by": container.APPTAINER}
             try:
                 run = run_directory.prepare(self.runs, worker_id, {**start, **more}, env)
             except unix_users.NotOwned as failure:

@@ -97,7 +97,7 @@ def test_a_worker_in_an_image_is_stopped_reached_and_ended_as_any_other(
 
 
 def test_pyxis_runs_a_worker_as_a_step_of_its_job(
-    cluster: SlurmCluster, shared: Path, tmp_path: Path
+    cluster: SlurmCluster, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     srun = shutil.which("srun", path=machine.programs())
     if srun is None:
@@ -106,8 +106,9 @@ def test_pyxis_runs_a_worker_as_a_step_of_its_job(
     folder.mkdir()
     (folder / "srun").write_text(SRUN.format(python=sys.executable, notes=str(notes), srun=srun))
     (folder / "srun").chmod(0o755)
-    before = cluster.environment.get("PATH", os.environ["PATH"])
-    environment = {**cluster.environment, "PATH": f"{folder}:{before}"}
+    path = f"{folder}:{cluster.environment.get('PATH', os.environ['PATH'])}"
+    monkeypatch.setenv("PATH", path)  # which workers inherit
+    environment = {**cluster.environment, "PATH": path}
 
     async def story() -> None:
         async with opened(cluster, shared, environment=environment) as backend:
@@ -115,7 +116,8 @@ def test_pyxis_runs_a_worker_as_a_step_of_its_job(
             await backend.start(a_start("1.1.0", RUN, image="host.example/team/train:1"))
 
             async def is_ready() -> bool:
-                return (await backend.log("1.1.0")).data == b"ready\n"
+                ended = any(each.phase == "ended" for each in await backend.workers())
+                return ended or (await backend.log("1.1.0")).data == b"ready\n"
 
             await until(backend, is_ready, "it is ready")
             await backend.stop("1.1.0", 30.0)

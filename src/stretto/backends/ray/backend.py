@@ -229,6 +229,7 @@ class RayBackend:
 
     hands_secrets = True
     fetches_uploads = True
+    runs_images = True
 
     def __init__(self, call: Call, addresses: Mapping[str, str] = MappingProxyType({})) -> None:
         self.call = call

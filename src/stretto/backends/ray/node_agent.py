@@ -93,7 +93,7 @@ class NodeAgent:
 
         def started() -> dict[str, Any]:
             self.fence.admit(epoch)
-            name, start = worker_id_of(worker_id), start_of(body, self.gpus)
+            name, start = worker_id_of(worker_id), start_of(body, self.gpus, images=True)
             if reserved is None:
                 was_started = name in self.workers.known or (self.workers.forgotten / name).exists()
                 return (
