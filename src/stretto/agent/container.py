@@ -148,8 +148,10 @@ def srun_of(image: str, folders: list[str], cwd: str) -> list[str]:
     if slash and registry and ("." in registry or ":" in registry) and "://" not in image:
         image = f"{registry}#{rest}"
     mounts = ",".join(f"{each}:{each}" for each in folders)
+    cpus = os.environ.get("SLURM_CPUS_PER_TASK", "")  # of its job, which steps do not inherit
     return [
         *STEP,
+        *([f"--cpus-per-task={cpus}"] if cpus else []),
         f"--container-image={image}",
         f"--container-mounts={mounts}",
         f"--container-workdir={cwd}",
@@ -173,6 +175,19 @@ def first_process(run: Path) -> int:
     """The id of the first process inside; 0 while there is none."""
     with suppress(OSError, ValueError):
         return int((run / INSIDE).read_text(encoding="ascii"))
+    return 0
+
+
+def group_of_step(first: int, start: dict[str, Any]) -> int:
+    """The process group that a step of Slurm has on this node; 0 where the container is no such step.
+
+    srun would end its step at once by what it is to pass on. The mark of the run tells that it is this one.
+    """
+    if start["container"]["by"] != PYXIS:
+        return 0
+    with suppress(OSError):
+        if f"STRETTO_RUN={start.get('mark')}".encode() in Path(f"/proc/{first}/environ").read_bytes():
+            return os.getpgid(first)
     return 0
 
 

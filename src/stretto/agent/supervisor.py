@@ -119,13 +119,13 @@ def send_inside(group: int, first: int, number: int) -> None:
     A tool that runs a container passes signals on: what is inside would get each of them twice.
     """
     told: set[tuple[int, int]] = set()
+    if not first or first not in {each.pid for each in descendants({group}, list(processes()))}:
+        with suppress(ProcessLookupError):
+            os.killpg(group, number)
+        return
     while True:
         table = list(processes())
         inside = {first, *(each.pid for each in descendants({first}, table))}
-        if not told and first not in {each.pid for each in descendants({group}, table)}:
-            with suppress(ProcessLookupError):
-                os.killpg(group, number)
-            return
         missed = [each for each in table if each.group == group and each.pid in inside]
         missed = [each for each in missed if (each.pid, each.ticks) not in told]
         if not missed:  # nor was any forked meanwhile by one that had not got it yet
@@ -333,7 +333,11 @@ class Supervisor:
     def send(self, number: int) -> None:
         """A signal to the command's process group; where it has a container, to those of the group inside."""
         first = container().first_process(self.run) if CONTAINER in self.start else 0
-        send_inside(self.pid, first, number)
+        if first and (group := container().group_of_step(first, self.start)):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, number)
+        else:
+            send_inside(self.pid, first, number)
 
     def kill_all(self) -> None:
         """SIGKILL now: a guard is gone."""
