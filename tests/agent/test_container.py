@@ -166,7 +166,7 @@ def test_an_image_that_cannot_be_had_ends_the_start_with_the_words_of_the_tool(n
 
 @pytest.mark.processes
 def test_another_command_lands_in_the_same_image(node: Node) -> None:
-    run = node.begin("cd /tmp; echo up; exec sleep 600", env={"MODE": "train"}, secrets={"HUB_KEY": "x1"})
+    run = node.begin("cd /usr; echo up; exec sleep 600", env={"MODE": "train"}, secrets={"HUB_KEY": "x1"})
     until(lambda: "up" in node.log(run), f"it runs: {node.log(run)}")
     worker = exec_session.Worker(run)
     script = Path(exec_session.__file__)
@@ -180,7 +180,7 @@ def test_another_command_lands_in_the_same_image(node: Node) -> None:
         session.stdin.flush()
         answer = session.stdout.read()  # until it has ended, with its line open
     assert worker.enter
-    assert f"/tmp\ntrain x1 {node.image}".encode() in answer
+    assert f"/usr\ntrain x1 {node.image}".encode() in answer
     assert b'"status": 5' in answer
     node.order(run, {"stop": 0.0})
     node.ending(run)
