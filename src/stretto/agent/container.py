@@ -199,11 +199,11 @@ def words_in(log: Path) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    said = [plain for line in lines if (plain := "".join(filter(str.isprintable, uncoloured(line))).strip())]
-    for sign in ("FATAL", "[ERROR]", "error:"):
-        if found := [line for line in said if sign in line]:
-            return " ".join(found[-1].split())[:MOST_WORDS]
-    return said[-1][:MOST_WORDS] if said else ""
+    plain_lines = ["".join(filter(str.isprintable, uncoloured(line))).strip() for line in lines]
+    for sign in ("FATAL", "[ERROR]", "error:", ""):
+        if signed := [line for line in plain_lines if line and sign in line]:
+            return " ".join(signed[-1].split())[:MOST_WORDS]
+    return ""
 
 
 def uncoloured(line: str) -> str:
