@@ -2,13 +2,13 @@
 
 import pytest
 
-from stretto.backends.kubernetes.checks import check_job
+from stretto.backends.kubernetes.submission import check_job
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import NodeState
 from stretto.jobfile import JobSpec, Resources
 from stretto.model import InputError
 
-NODES = [NodeState("n1", "a100", 4), NodeState("gone", "a100", 8, dead=True)]
+NODES = [(NodeState("n1", "a100", 4), None), (NodeState("gone", "a100", 8, dead=True), None)]
 
 
 @pytest.mark.parametrize(
