@@ -2,8 +2,8 @@
 
 import pytest
 
-from stretto.backends.kubernetes.submission import check_job
 from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.kubernetes.submission import check_job
 from stretto.backends.protocol import NodeState
 from stretto.jobfile import JobSpec, Resources
 from stretto.model import InputError
