@@ -30,3 +30,16 @@ def test_where_a_node_is_in_the_network_is_written_down_and_again_where_it_chang
         record = scene.state.nodes[0]
         assert (record.zone, record.rack, record.nvlink_domain) == ("a", rack, "7f3c.1")
         assert about_nodes(scene.state, [node]) == []
+
+
+def test_what_a_node_offers_beside_gpus_is_written_down_again_where_it_changes() -> None:
+    """As where a DaemonSet takes some of it, by now."""
+    scene = Scene(nodes=1)
+    for cpus, memory_gb in ((96, 512.0), (93, 506.0)):
+        node = NodeState("n0", "a100", 4, cpus=cpus, memory_gb=memory_gb)
+        (event,) = about_nodes(scene.state, [node])
+        assert isinstance(event, NodeSeen)
+        scene.tell(event)
+        record = scene.state.nodes[0]
+        assert (record.cpus, record.memory_gb) == (cpus, memory_gb)
+        assert about_nodes(scene.state, [node]) == []

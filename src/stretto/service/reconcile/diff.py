@@ -184,5 +184,6 @@ def _has_changed(known: NodeRecord, node: NodeState) -> bool:
             (each.shut, each.taints, each.others, each.remark, each.zone, each.rack, each.nvlink_domain)
             for each in (known, node)
         )
-        return not known.up or now != before
+        offers = (node.cpus, node.memory_gb)  # it says neither where it does not know
+        return not known.up or now != before or (any(offers) and offers != (known.cpus, known.memory_gb))
     return known.other != (node.gpus, node.gpu_type)
