@@ -1,7 +1,7 @@
 """Resources of an API server in memory become jobs of a real service, and show what becomes of these."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 NAMESPACE, PATIENCE_S = "team-a", 120.0
 LONG = {"run": "sleep 900", "elastic": {"min": 1, "max": 2}}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = Running(
-        tmp_path_factory.mktemp("service"),
-        *("--slots", "2", "--gpu-type", "cpu", "--policy", "cornucopia"),
-    )
-    try:
-        running.begin()
-        yield running
-    finally:
-        running.end()
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from tests.service.running import PROGRAM, Running
 from stretto.demo.own_service import until
 from stretto.kubernetes_operator.crd import definition
 
-from .installation import ACCOUNT, of_the_base, put, token_from
+from .installation import ACCOUNT, of_the_base, put
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.large]
 
@@ -42,23 +42,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
     finally:
         running.close()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = Running(
-        tmp_path_factory.mktemp("service"), *("--slots", "2", "--gpu-type", "cpu", "--policy", "cornucopia")
-    )
-    try:
-        running.begin()
-        yield running
-    finally:
-        running.end()
-
-
-@pytest.fixture(scope="module")
-def token(service: Running) -> str:
-    return token_from(service)
 
 
 @pytest.fixture

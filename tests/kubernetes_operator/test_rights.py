@@ -19,7 +19,7 @@ from stretto.kubernetes_operator.controller import Operator
 from stretto.kubernetes_operator.crd import definition
 from stretto.kubernetes_operator.elastic_job import FINALIZER
 
-from .installation import ACCOUNT, manifests, of_the_base, put, remove, rights_among, token_from
+from .installation import ACCOUNT, manifests, of_the_base, put, remove, rights_among
 
 pytest.importorskip("go_template", reason="py-go-template has no build for this machine")
 
@@ -91,23 +91,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
     finally:
         running.close()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = Running(
-        tmp_path_factory.mktemp("service"), *("--slots", "2", "--gpu-type", "cpu", "--policy", "cornucopia")
-    )
-    try:
-        running.begin()
-        yield running
-    finally:
-        running.end()
-
-
-@pytest.fixture(scope="module")
-def token(service: Running) -> str:
-    return token_from(service)
 
 
 class Look:
