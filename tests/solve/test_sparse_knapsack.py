@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stretto.experiments.bench import instance
 from stretto.solve import Assignment, MultipleChoiceKnapsack, SparseKnapsack, assign, assign_by_prices
-from stretto.solve.lagrangian import search_prices
+from stretto.solve.lagrangian import FewCells, ManyCells, search_prices
 from stretto.solve.program import Limits, Program, cells_of, read
 
 
@@ -53,6 +53,23 @@ def test_both_ways_of_telling_give_the_same_choice(method: Callable[..., Assignm
     one, other = method(whole), method(told_by_cells(whole))
     assert one.column.tolist() == other.column.tolist()
     assert (one.value, one.bound, one.proof) == (other.value, other.bound, other.proof)
+
+
+@given(
+    rows=st.integers(0, 9),
+    cols=st.integers(1, 9),
+    decimals=st.sampled_from([0, 1, 9]),  # few decimals, many ties
+    seed=st.integers(0, 10_000),
+)
+def test_few_cells_and_many_are_chosen_from_alike(rows: int, cols: int, decimals: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    value, allowed = rng.uniform(-1, 2, (rows, cols)).round(decimals), rng.random((rows, cols)) < 0.7
+    units, kind = rng.integers(0, 5, cols), rng.integers(0, 3, cols)
+    program, _ = read(MultipleChoiceKnapsack(value, allowed, units, kind, np.array([4, 7, 0])))
+    prices = rng.uniform(0, 1, 3).round(decimals)
+    one, other = FewCells(program)(prices), ManyCells(program)(prices)
+    assert [each.tolist() for each in one[:2]] == [each.tolist() for each in other[:2]]
+    assert one[2] == other[2]
 
 
 @given(seed=st.integers(0, 10_000))

@@ -20,6 +20,7 @@ best choice is the one that loses least, and a choice that uses an alternative h
 That is reduced-cost fixing, and the order in which the exact methods look at alternatives.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,7 @@ FIRST_STEPS = 3  # multiplicative steps before the master knows enough; chosen, 
 PRICE_BITS = 30  # prices keep so many bits: how a machine sums hardly reaches the choice then
 GOLDEN = 0.6180339887498949
 LARGE = 200_000  # cells if all could be picked; above it patterns are searched in single precision
+FEW = 50_000  # cells; measured: so many are looked at in less time than it takes to stand them by place
 MOST_KEPT = 60_000  # alternatives; chosen: beyond it one never mattered at 20,000 rows
 
 
@@ -47,7 +49,7 @@ class Priced:
 
 def search_prices(program: Program, limits: Limits, start: FloatArray | None = None) -> Priced:
     """Prices with the least L, to within `limits.price_gap`, from `start` (kinds,) or from nothing."""
-    choose = _Chooser(program)
+    choose = chooser(program)
     master = _Master(program.capacity, limits.price_steps)
     prices = _rounded(_density(program) if start is None else np.maximum(start, 0.0))
     first_steps = FIRST_STEPS if start is None else 1
@@ -112,12 +114,38 @@ def _rounded(prices: FloatArray) -> FloatArray:
     return rounded
 
 
-class _Chooser:
-    """What all rows together choose at given prices.
+Choice = tuple[IntArray, FloatArray, float]
 
-    Cells stand by their place within a row: the first cells of all rows, then the second ones, and so on.
-    Long rows come first, so that the rows that have a k-th cell are a beginning of all rows. Each place is
-    compared with the best before it for all of them at once.
+
+def chooser(program: Program) -> Callable[[FloatArray], Choice]:
+    """What all rows together choose at given prices, in the way that takes least time; both choose the same.
+
+    Gives the picks (rows,), the units they take of each kind (kinds,), and their worth less price.
+    """
+    is_small = program.row.size <= FEW and program.size <= LARGE
+    return FewCells(program) if is_small else ManyCells(program)
+
+
+@dataclass(frozen=True, slots=True)
+class FewCells:
+    """Rows choose among their cells as they stand."""
+
+    program: Program
+
+    def __call__(self, prices: FloatArray) -> Choice:
+        """As `chooser` says."""
+        program = self.program
+        reduced = program.worth - prices[program.kind] * program.units
+        pick = program.best(reduced)
+        return pick, program.taken(pick).astype(np.float64), float(reduced[pick].sum())
+
+
+class ManyCells:
+    """Rows choose among cells that stand by their place within a row.
+
+    The first cells of all rows stand first, then the second ones, and so on. Long rows come first, so that
+    the rows that have a k-th cell are a beginning of all rows. Each place is compared with the best before it
+    for all of them at once.
     """
 
     def __init__(self, program: Program) -> None:
@@ -136,8 +164,8 @@ class _Chooser:
         self.kind = program.kind[cells]
         self.units_of_cell: NDArray[np.floating] = program.units.astype(precision)
 
-    def __call__(self, prices: FloatArray) -> tuple[IntArray, FloatArray, float]:
-        """The picks (rows,), the units they take of each kind (kinds,), and their worth less price."""
+    def __call__(self, prices: FloatArray) -> Choice:
+        """As `chooser` says."""
         program = self.program
         reduced = self.worth - prices.astype(self.worth.dtype)[self.kind] * self.units
         best = reduced[: program.rows].copy()
