@@ -112,6 +112,19 @@ def test_a_round_costs_what_is_new_in_it(counted: Counted) -> None:
     assert (counted.fits, counted.cells) == (31, 32)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_speeds_do_not_depend_on_what_was_asked_before_or_in_which_order(seed: int) -> None:
+    rng, estimator = np.random.default_rng(seed), OnlineGoodput()
+    known = [shown(1.0 + row / 10) for row in range(6)]
+    for _ in range(12):  # jobs come, go, come back, change places and ask for other numbers of GPUs
+        which = rng.choice(6, rng.integers(1, 7), replace=bool(rng.random() < 0.3)).tolist()
+        jobs = [a_job(f"j{row:03d}", gpus=int(rng.integers(1, 4))) for row in range(len(which))]
+        now = a_snapshot(*jobs, cluster=CLUSTER, known_evidence=[known[one] for one in which])
+        given, anew = estimator.estimate(now, COLUMNS), OnlineGoodput().estimate(now, COLUMNS)
+        assert np.array_equal(given.per_s, anew.per_s, equal_nan=True)
+        assert np.array_equal(given.requested_per_s, anew.requested_per_s, equal_nan=True)
+
+
 def test_jobs_that_have_shown_the_same_are_fitted_and_worked_out_once(counted: Counted) -> None:
     alike = [Evidence(LIMITS, (seen(1.0, 1, 2), NOTHING_OBSERVED), 1.0, 20.0) for _ in range(40)]
     speeds = OnlineGoodput().estimate(snapshot_of(alike), COLUMNS)

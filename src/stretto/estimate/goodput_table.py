@@ -132,6 +132,31 @@ class Content(NamedTuple):
     requested: int
 
 
+class LastCall(NamedTuple):
+    """What was asked for last: a world mostly hands over the same objects again."""
+
+    shown: Sequence[Shown] = ()  # kept alive, so that no other object takes over an identity
+    identity: IntArray = np.zeros(0, dtype=np.int64)  # (asked,) ascending
+    requested: IntArray = np.zeros(0, dtype=np.int64)  # (asked,)
+    rows: IntArray = np.zeros(0, dtype=np.int64)  # (asked,)
+
+    @classmethod
+    def of(
+        cls, shown: Sequence[Shown], identity: IntArray, requested: IntArray, rows: IntArray
+    ) -> "LastCall":
+        """These, in any order."""
+        order = np.argsort(identity, kind="stable")
+        return cls(shown, identity[order], requested[order], rows[order])
+
+    def rows_of(self, identity: IntArray, requested: IntArray) -> IntArray:
+        """(asked,) the row of each that was asked for, else -1."""
+        if not self.identity.size:
+            return np.full(identity.size, -1)
+        place = np.minimum(np.searchsorted(self.identity, identity), self.identity.size - 1)
+        is_same = (self.identity[place] == identity) & (self.requested[place] == requested)
+        return np.where(is_same, self.rows[place], -1)
+
+
 class GoodputTable:
     """Rows of what jobs have shown, by columns: the configurations, then what was asked for on each type."""
 
@@ -145,6 +170,7 @@ class GoodputTable:
         self.calls = 0
         self.facts = Facts.of(room, self.types)
         self.matrix = Matrix.of(self.width, room)
+        self._last = LastCall()
         self._row_of: dict[tuple[Shown, int], int] = {}
         self._like: dict[Content, int] = {}
         # Rows from which others can take over a part, by what that follows from.
@@ -166,13 +192,20 @@ class GoodputTable:
     def rows_of(self, shown: Sequence[Shown], requested: Sequence[int]) -> IntArray:
         """The row of each job; what was not seen before gets one."""
         self.calls += 1
-        keys = list(zip(shown, requested, strict=True))
-        rows = _looked_up(self._row_of, keys)
-        new = np.flatnonzero(rows < 0)
-        if new.size:
+        identity = np.fromiter(map(id, shown), np.int64, len(shown))
+        asked = np.asarray(requested, dtype=np.int64)
+        rows = self._last.rows_of(identity, asked)
+        # What was not asked for in the last call may have been in one before, or is new.
+        others = np.flatnonzero(rows < 0)
+        keys = [(shown[place], requested[place]) for place in others.tolist()]
+        rows[others] = _looked_up(self._row_of, keys)
+        is_new = rows[others] < 0
+        if is_new.any():
             self.facts.used[rows[rows >= 0]] = self.calls
-            rows[new] = self._add([keys[place] for place in new.tolist()])
+            rows[others[is_new]] = self._add([keys[place] for place in np.flatnonzero(is_new).tolist()])
         self.facts.used[rows] = self.calls
+        if others.size or len(shown) != len(self._last.shown):
+            self._last = LastCall.of(shown, identity, asked, rows)
         return rows
 
     def at(self, rows: IntArray, columns: IntArray) -> FloatArray:

@@ -112,10 +112,12 @@ class ConfigurationSet:
         # Of GPUs that stand in for others so many more are as fast as so many times one.
         goodput[asks] = speeds.on_request(row[asks], kind[asks]) * stand_ins[kind[asks]]
         valid = goodput > 0
-        if (wide_begin != begin).any() or (wide_end != end).any():
-            valid &= is_request | ((column >= begin[row, kind]) & (column < end[row, kind]))
-        if (replica > 1).any():
-            valid &= gpus % replica[row, kind] == 0
+        # Few rows hold what is out of their range, or have replicas of several GPUs: only theirs are checked.
+        held = cells.of_rows(np.flatnonzero(((wide_begin != begin) | (wide_end != end)).any(axis=1)))
+        first, behind = begin[row[held], kind[held]], end[row[held], kind[held]]
+        valid[held] &= is_request[held] | ((column[held] >= first) & (column[held] < behind))
+        several = cells.of_rows(np.flatnonzero((replica > 1).any(axis=1)))
+        valid[several] &= gpus[several] % replica[row[several], kind[several]] == 0
         current = (configuration == at_present[row]) & (configuration >= 0)
         if asks.size:
             acceptable = _acceptable(pools, reserved, row[asks], pool[asks], gpus[asks])
