@@ -170,7 +170,7 @@ def test_another_command_lands_in_the_same_image(node: Node) -> None:
     until(lambda: "up" in node.log(run), f"it runs: {node.log(run)}")
     worker = exec_session.Worker(run)
     script = Path(exec_session.__file__)
-    asked = {"argv": ["/bin/sh", "-c", "pwd; echo $MODE $HUB_KEY $APPTAINER_CONTAINER$IMAGE; exit 5"]}
+    asked = {"argv": ["/bin/sh", "-c", "echo $PWD $MODE $HUB_KEY $APPTAINER_CONTAINER$IMAGE; exit 5"]}
     line = exec_session.frame(exec_session.START, json.dumps(asked).encode())
     words = [sys.executable, "-I", "-S", str(script), str(run)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as session:
@@ -180,7 +180,7 @@ def test_another_command_lands_in_the_same_image(node: Node) -> None:
         session.stdin.flush()
         answer = session.stdout.read()  # until it has ended, with its line open
     assert worker.enter
-    assert f"/usr\ntrain x1 {node.image}".encode() in answer
+    assert f"/usr train x1 {node.image}".encode() in answer
     assert b'"status": 5' in answer
     node.order(run, {"stop": 0.0})
     node.ending(run)
