@@ -112,10 +112,10 @@ class ConfigurationSet:
         # Of GPUs that stand in for others so many more are as fast as so many times one.
         goodput[asks] = speeds.on_request(row[asks], kind[asks]) * stand_ins[kind[asks]]
         valid = goodput > 0
-        # Few rows hold what is out of their range, or have replicas of several GPUs: only theirs are checked.
-        held = cells.of_rows(np.flatnonzero(((wide_begin != begin) | (wide_end != end)).any(axis=1)))
-        first, behind = begin[row[held], kind[held]], end[row[held], kind[held]]
-        valid[held] &= is_request[held] | ((column[held] >= first) & (column[held] < behind))
+        # Few rows have what is out of their range, or have replicas of several GPUs: only theirs are checked.
+        wide = cells.of_rows(np.flatnonzero(((wide_begin != begin) | (wide_end != end)).any(axis=1)))
+        first, behind = begin[row[wide], kind[wide]], end[row[wide], kind[wide]]
+        valid[wide] &= is_request[wide] | ((column[wide] >= first) & (column[wide] < behind))
         several = cells.of_rows(np.flatnonzero((replica > 1).any(axis=1)))
         valid[several] &= gpus[several] % replica[row[several], kind[several]] == 0
         current = (configuration == at_present[row]) & (configuration >= 0)
