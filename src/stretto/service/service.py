@@ -40,7 +40,7 @@ from stretto.service.scheduling.scheduler import check_types
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.admission import admitted
 from stretto.service.state.events import ArraySubmitted, Cancelled, Event, Submitted
-from stretto.service.state.records import JobRecord
+from stretto.service.state.records import LEVELS, JobRecord
 from stretto.service.state.relations import outcomes_of, resolved
 from stretto.service.state.state import State
 from stretto.service.state.status import JobState, JobStatus, status_of
@@ -59,6 +59,7 @@ NO_NODE = (
     "no node has shown itself yet, and none is known that may come: nothing can be submitted"
     "; if the service has only just begun, try again in some seconds"
 )
+NAMES_NODES = "pinned"  # the placer of a policy that does
 NICE = 10  # of what takes long: jobs and the service come first
 
 
@@ -250,6 +251,7 @@ class Service:
             self.context.accounts.of(user)
         if not (key and mark in self.state.by_key):
             self.check_image(spec)
+            self.check_level(spec)
         if isinstance(self.backend, Validates) and not (key and mark in self.state.by_key):
             await self.backend.check(spec)  # first: from the look at the key on, no other may come between
         if not (key and mark in self.state.by_key):
@@ -297,6 +299,17 @@ class Service:
         if spec.image and not isinstance(self.backend, RunsImages):
             raise InputError(
                 f"image: expected none: workers of {self._backend_in_words()} run in no container"
+            )
+
+    def check_level(self, spec: JobSpec) -> None:
+        """Raise InputError where nothing keeps the nodes of a job within the level that it names."""
+        level, policy = spec.resources.within, self.scheduling.scheduler.policy
+        if level and level not in LEVELS:
+            raise InputError(f"resources.within {level}: expected one of {', '.join(LEVELS)}")
+        if level and policy.placer == NAMES_NODES:
+            raise InputError(
+                f"resources.within {level}: expected none: the policy {policy.name} names nodes itself, and "
+                "knows no levels"
             )
 
     def uploads_here(self) -> UploadStore:

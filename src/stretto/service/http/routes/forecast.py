@@ -119,6 +119,7 @@ async def dry_run(submission: Submission, request: Request, service: Asked, call
     spec = await service.with_upload(spec, submission.upload, caller.user)
     spec = admitted(service.state, spec, caller.user, caller.is_operator)
     service.check_image(spec)
+    service.check_level(spec)
     await service.check_secrets(spec, caller.user)
 
     async def prepare() -> Work:
