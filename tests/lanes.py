@@ -201,11 +201,11 @@ def command_of(lane: str, part: str, arguments: Sequence[str], tally: Path) -> l
 def processes_of(part: str, processors: int) -> int:
     """How many processes run the tests of a part.
 
-    Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. So do
-    large tests, but each may have a whole cluster: at most `MOST_LARGE`.
+    Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. Large
+    tests may have a whole cluster each: one more than there are processors does, and at most `MOST_LARGE`.
     """
-    count = processors if part == "pure" else 2 * processors
-    return min(count, MOST_LARGE if part == "large" else MOST_PROCESSES)
+    counts = {"pure": processors, "local": 2 * processors, "beside": 2 * processors, "large": processors + 1}
+    return min(counts[part], MOST_LARGE if part == "large" else MOST_PROCESSES)
 
 
 def last_line(counts: Counter[str], took_s: float) -> str:

@@ -104,7 +104,7 @@ def test_large_tests_of_one_cluster_or_file_are_in_a_row() -> None:
 
 
 def test_what_waits_has_more_processes_than_there_are_processors_and_clusters_are_few() -> None:
-    assert [processes_of(part, 2) for part in ("pure", "local", "beside", "large")] == [2, 4, 4, 4]
+    assert [processes_of(part, 2) for part in ("pure", "local", "beside", "large")] == [2, 4, 4, 3]
     assert [processes_of(part, 16) for part in ("pure", "local", "beside", "large")] == [8, 8, 8, 4]
 
 
