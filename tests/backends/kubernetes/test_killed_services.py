@@ -4,6 +4,8 @@ import asyncio
 import signal
 import sys
 from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -63,39 +65,36 @@ async def open_again(config: str, folder: Path) -> KubernetesBackend:
     return await open_kubernetes(KubernetesOptions(kubeconfig=config, image="i"), "s1", folder)
 
 
-@pytest.mark.usefixtures("soon")
-async def test_a_secret_whose_service_was_killed_before_the_pod_goes_after_a_restart(tmp_path: Path) -> None:
-    server = await MemoryServer().open()
+@asynccontextmanager
+async def begun_again(tmp_path: Path) -> AsyncIterator[tuple[MemoryServer, KubernetesBackend]]:
+    """The backend that begins after one was killed between Secret and pod."""
+    server = await MemoryServer(bookmark_s=0.2).open()  # so that it notices soon that a watch has gone
     server.put("nodes", a_node("k0", gpus=2))
     config, folder = kubeconfig(tmp_path, server.url), tmp_path / "state"
     try:
         await killed_before_its_pod(server, config, folder)
         later = await open_again(config, folder)
         try:
-            await until(lambda: not server.objects["secrets"])
-            assert [*(folder / "secrets").iterdir()] == []
+            yield server, later
         finally:
             await later.close()
     finally:
         await server.close()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_secret_whose_service_was_killed_before_the_pod_goes_after_a_restart(tmp_path: Path) -> None:
+    async with begun_again(tmp_path) as (server, _):
+        await until(lambda: not server.objects["secrets"])
+        assert [*(tmp_path / "state" / "secrets").iterdir()] == []
 
 
 @pytest.mark.usefixtures("soon")
 async def test_it_stays_for_the_pod_that_the_next_service_creates_after_all(tmp_path: Path) -> None:
-    server = await MemoryServer().open()
-    server.put("nodes", a_node("k0", gpus=2))
-    config, folder = kubeconfig(tmp_path, server.url), tmp_path / "state"
-    try:
-        await killed_before_its_pod(server, config, folder)
-        later = await open_again(config, folder)
-        try:
-            await later.start(WORKER)
-            await asyncio.sleep(0.3)  # it has been looked for several times
-            assert len(server.objects["secrets"]) == 1 == len(server.objects["pods"])
-        finally:
-            await later.close()
-    finally:
-        await server.close()
+    async with begun_again(tmp_path) as (server, later):
+        await later.start(WORKER)
+        await asyncio.sleep(0.3)  # it has been looked for several times
+        assert len(server.objects["secrets"]) == 1 == len(server.objects["pods"])
 
 
 @pytest.mark.usefixtures("soon")
