@@ -74,6 +74,9 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
         draw(maybe(COUNTS)),
         draw(st.sampled_from(["", *RULES])),
     )
+    fits = draw(st.dictionaries(NAMES, COUNTS, max_size=2))
+    if fits and len({name.lower() for name in fits}) == len(fits):
+        made["batch"] = replace(made["batch"], per_gpu=min(fits.values()), per_gpu_of=fits)
     by_type = draw(st.dictionaries(NAMES, st.sampled_from([1, 2, 4]), min_size=1, max_size=2))
     if elastic == "open" and len({name.lower() for name in by_type}) == len(by_type) and draw(st.booleans()):
         shared = {"gpus_per_worker": gcd(*by_type.values()), "replica_gpus": by_type}

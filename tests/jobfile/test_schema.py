@@ -119,7 +119,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         policy=st.sampled_from(list(map(str, BatchPolicy))),
         init=COUNTS,
         max=COUNTS,
-        per_gpu=COUNTS,
+        per_gpu=st.sampled_from([1, 64, "8", {"a100": 64, "t4": 16}]),
         lr_scaling=st.sampled_from(["linear", "sqrt", "fixed"]),
     ),
     "serving": st.fixed_dictionaries({"latency": DURATIONS, "requests_per_s": NUMBERS}),

@@ -227,6 +227,10 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ("batch: {init: 8, max: 4}", "batch.max must be at least batch.init=8, got 4"),
         ("resources: {gpus_per_worker: {a100: two}}", "gpus_per_worker.a100 must be a whole number"),
         ("resources: {gpus_per_worker: {a100: 0}}", "gpus_per_worker.a100 must be a whole number"),
+        ("batch: {per_gpu: {a100: two}}", "batch.per_gpu.a100 must be a whole number"),
+        ("batch: {per_gpu: {a100: 0}}", "batch.per_gpu.a100 must be a whole number"),
+        ("batch: {per_gpu: {}}", "batch.per_gpu must be a whole number, or a map"),
+        ("batch: {per_gpu: {a100: 2, A100: 4}}", "batch.per_gpu must be each GPU type once"),
         ("resources: {gpus_per_worker: {}}", "resources.gpus_per_worker must be a whole number, or a map"),
         (
             "resources: {accelerators: t4, gpus_per_worker: {a100: 2}}",

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import gcd, isfinite, lcm
+from typing import TypeVar
 
 from stretto.model import InputError
 from stretto.model.suggestions import did_you_mean
+
+T = TypeVar("T")
 
 LONGEST_NAME = 63
 NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
@@ -98,6 +101,21 @@ def check_count(key: str, value: int | None, at_least: int = 1, at_most: int = M
     """A whole number within bounds; None passes."""
     if value is not None and not at_least <= value <= at_most:
         raise wrong(key, f"a whole number from {at_least} to {at_most}", value)
+
+
+def check_by_type(key: str, values: Mapping[str, int], at_most: int) -> None:
+    """Whole numbers by GPU type, each type once in whichever case."""
+    for gpu_type, value in values.items():
+        check_name(f"{key}: a GPU type", gpu_type)
+        check_count(f"{key}.{gpu_type}", value, at_most=at_most)
+    if len({name.lower() for name in values}) != len(values):
+        raise wrong(key, "each GPU type once", ", ".join(values))
+
+
+def by_names(values: Mapping[str, int], names: Iterable[str], otherwise: T) -> int | T:
+    """The value of a GPU type with these names, the first that is said in whichever case."""
+    by_name = {name.lower(): value for name, value in values.items()}
+    return next((by_name[name.lower()] for name in names if name.lower() in by_name), otherwise)
 
 
 def check_number(key: str, value: float | None, above: float, at_most: float) -> None:
@@ -237,20 +255,13 @@ class Resources:
 
     def worker_gpus(self, names: Iterable[str]) -> int:
         """GPUs of one worker on a type with these names, the first that is said; 0: it does not run there."""
-        if not self.replica_gpus:
-            return self.gpus_per_worker
-        by_name = {name.lower(): gpus for name, gpus in self.replica_gpus.items()}
-        return next((by_name[name.lower()] for name in names if name.lower() in by_name), 0)
+        return by_names(self.replica_gpus, names, 0 if self.replica_gpus else self.gpus_per_worker)
 
     def _check_replicas(self) -> None:
         key, sizes = "resources.gpus_per_worker", self.replica_gpus
         if not sizes:
             return
-        for gpu_type, gpus in sizes.items():
-            check_name(f"{key}: a GPU type", gpu_type)
-            check_count(f"{key}.{gpu_type}", gpus, at_most=64)
-        if len({name.lower() for name in sizes}) != len(sizes):
-            raise wrong(key, "each GPU type once", ", ".join(sizes))
+        check_by_type(key, sizes, at_most=64)
         if self.gpus_per_worker != gcd(*sizes.values()):
             raise wrong(key, f"{gcd(*sizes.values())}, the common divisor of all types", self.gpus_per_worker)
         for alternative in self.accelerators:
@@ -298,13 +309,18 @@ class Batch:
     policy: BatchPolicy = BatchPolicy.FIXED
     init: int | None = None  # of all GPUs together, as the script was tuned for
     max: int | None = None  # the largest that may be tried
-    per_gpu: int | None = None  # the most that fit on one GPU
+    per_gpu: int | None = None  # the most that fit on one GPU of any type
     lr_scaling: str = ""  # how the learning rate follows, unless the script says; "" = as it does
+    # The same by GPU type, where types differ; `per_gpu` is the least of these, for types that are not named.
+    per_gpu_of: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the values."""
+        check_by_type("batch.per_gpu", self.per_gpu_of, at_most=MOST_SAMPLES)
         for key in ("init", "max", "per_gpu"):
             check_count(f"batch.{key}", getattr(self, key), at_most=MOST_SAMPLES)
+        if self.per_gpu_of and self.per_gpu != (least := min(self.per_gpu_of.values())):
+            raise wrong("batch.per_gpu", f"{least}, the least of all types", self.per_gpu)
         if self.init is not None and self.max is not None and self.max < self.init:
             raise wrong("batch.max", f"at least batch.init={self.init}", self.max)
         if self.lr_scaling and self.lr_scaling not in (*LR_SCALINGS, *RULES_BEFORE):
@@ -312,6 +328,10 @@ class Batch:
                 f"batch.lr_scaling: unknown rule {self.lr_scaling!r}, "
                 f"{did_you_mean(self.lr_scaling, LR_SCALINGS)}"
             )
+
+    def most_on(self, names: Iterable[str]) -> int | None:
+        """The most samples that fit on one GPU of a type with these names; None where that is not said."""
+        return by_names(self.per_gpu_of, names, self.per_gpu)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,15 +112,14 @@ def _in_resources(keys: Mapping[str, Key]) -> Schema:
 
 MOST_SIZES = 1_000  # of elastic.sizes in a resource, whose rules may not cost too much; chosen
 
+BY_TYPE = either(whole(1), Kind({"type": "object", "additionalProperties": whole(1).in_file}, OPEN))
+
 RESOURCES = {
     "accelerators": Key(
         either(SCALAR, list_of(SCALAR), TEXTS),
         "GPUs that are asked for: 8, a100:8, or a list or map of alternatives, the most wanted first.",
     ),
-    "gpus_per_worker": Key(
-        either(whole(1), Kind({"type": "object", "additionalProperties": whole(1).in_file}, OPEN)),
-        "GPUs of one worker, all on one node; or a map from GPU type to that.",
-    ),
+    "gpus_per_worker": Key(BY_TYPE, "GPUs of one worker, all on one node; or a map from GPU type to that."),
     "heterogeneous": Key(TRUTH, "Whether the job may hold GPUs of several types at once."),
     "within": Key(TEXT, "The level of the network, such as rack, of which all nodes must be in one domain."),
     "cpus": Key(NUMBER, "Cores, for as many GPUs as are asked for."),
@@ -135,7 +134,7 @@ BATCH = {
     "policy": Key(choice(BatchPolicy), "Whether the scheduler may choose the batch size (with the SDK)."),
     "init": Key(whole(1), "Samples of one step on all GPUs together, for which the script was tuned."),
     "max": Key(whole(1), "The largest batch that may be tried."),
-    "per_gpu": Key(whole(1), "The most samples that fit on one GPU."),
+    "per_gpu": Key(BY_TYPE, "The most samples that fit on one GPU; or a map from GPU type to that."),
     "lr_scaling": Key(choice(LR_SCALINGS), "How the learning rate follows the batch size."),
 }
 SERVING = {

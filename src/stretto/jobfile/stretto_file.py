@@ -170,13 +170,7 @@ def resources_of(entry: Entry) -> Resources:
     inner = entry.entry("resources", RESOURCES)
     if inner is None:
         return Resources()
-    # One number, or a map from type to number.
-    by_type: dict[str, int] = {}
-    if (sizes := inner.tree("gpus_per_worker")) is not None and isinstance(sizes, Section):
-        of_types = Entry(inner.where, sizes, inner.name("gpus_per_worker"))
-        by_type = {name: of_types.read(name, whole, WHOLE, 0) for name in sizes.values}
-        if not by_type:
-            raise inner.wrong("gpus_per_worker", f"{WHOLE}, or a map from GPU type to one", sizes)
+    by_type = _by_type(inner, "gpus_per_worker")
     return _built(
         inner,
         lambda: Resources(
@@ -191,6 +185,17 @@ def resources_of(entry: Entry) -> Resources:
             memory_gb=inner.read("memory", memory_gb, 'a size like "64GB" or "512MiB"', None),
         ),
     )
+
+
+def _by_type(entry: Entry, key: str) -> dict[str, int]:
+    """Of a key that is one number or a map from GPU type to number, the map; empty where it is no map."""
+    numbers = entry.tree(key)
+    if not isinstance(numbers, Section):
+        return {}
+    of_types = Entry(entry.where, numbers, entry.name(key))
+    if not numbers.values:
+        raise entry.wrong(key, f"{WHOLE}, or a map from GPU type to one", numbers)
+    return {name: of_types.read(name, whole, WHOLE, 0) for name in numbers.values}
 
 
 def alternatives(entry: Entry) -> tuple[Accelerators, ...]:
@@ -229,14 +234,16 @@ def _batch(entry: Entry) -> Batch:
     inner = entry.entry("batch", BATCH)
     if inner is None:
         return Batch()
+    by_type = _by_type(inner, "per_gpu")
     return _built(
         inner,
         lambda: Batch(
             policy=inner.read("policy", BatchPolicy, _one_of(BatchPolicy), BatchPolicy.FIXED),
             init=inner.read("init", whole, WHOLE, None),
             max=inner.read("max", whole, WHOLE, None),
-            per_gpu=inner.read("per_gpu", whole, WHOLE, None),
+            per_gpu=min(by_type.values()) if by_type else inner.read("per_gpu", whole, WHOLE, None),
             lr_scaling=_lr_scaling(inner),
+            per_gpu_of=by_type,
         ),
     )
 

@@ -10,6 +10,7 @@ from stretto.model import Allocation, Batch, TrainingLimits, Trigger, ints
 from stretto.scheduler.batches import local_batches
 from stretto.scheduler.round import decide
 from stretto.service.scheduling.decision import decided, snapshot_for
+from stretto.service.scheduling.estimates import evidence_of
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
@@ -97,6 +98,27 @@ def test_a_job_that_has_shown_nothing_keeps_its_own_batch() -> None:
     scene = Scene()
     training(scene, ADAPTIVE, {key: value for key, value in REPORT.items() if key != "points"})
     assert decide_now(scene, "sia") == {}
+
+
+def test_what_fits_on_one_gpu_may_differ_by_type() -> None:
+    scene = Scene(nodes=1)
+    scene.tell(happened.NodeSeen("n1", "t4", 4), happened.NodeSeen("n2", "v100", 4))
+    training(scene, ADAPTIVE | {"per_gpu": 16, "per_gpu_of": {"T4": 16, "a100": 96}})
+    cluster = scene.state.cluster
+    assert cluster is not None
+
+    def largest() -> dict[str, int]:
+        evidence = evidence_of(scene.state.jobs["1"], cluster)
+        assert evidence is not None
+        return dict(zip(cluster.type_names, evidence.limits.max_local.tolist(), strict=True))
+
+    assert largest() == {"a100": 96, "t4": 16, "v100": 16}, "the least where the file says nothing of a type"
+    total, local, passes = decide_now(scene, "sia")["1"]
+    assert 16 < local <= 96, "it runs on a100"
+    assert local * passes * 4 >= total
+    # The script's own bound counts, too.
+    scene.tell(happened.Reported("1", REPORT | {"max_local": 64}))
+    assert largest() == {"a100": 64, "t4": 16, "v100": 16}
 
 
 def test_ones_says_the_batch_gpu_by_gpu() -> None:

@@ -236,10 +236,9 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
     # Where the file and the script both bound it, both hold.
     most = min((int(bound) for bound in (batch.max, latest.get("max_batch")) if bound), default=init)
     most = max(most, init)
-    local = min((int(bound) for bound in (batch.per_gpu, latest.get("max_local")) if bound), default=most)
-    smallest = max(1, min(local, int(latest.get("min_local") or 1)))
+    local = _largest_local(record, cluster, latest.get("max_local"), most)
+    smallest = max(1, min((*local, int(latest.get("min_local") or 1))))
     return _limits(
-        len(cluster.types),
         init,
         most,
         smallest,
@@ -248,6 +247,17 @@ def limits_of(record: JobRecord, cluster: Cluster) -> TrainingLimits | None:
         worker_gpus_of(record, cluster),
         bool(latest.get("accumulates", True)),
         singles(known_points(record), worker_gpus_of(record, cluster)),
+    )
+
+
+def _largest_local(
+    record: JobRecord, cluster: Cluster, of_script: float | None, otherwise: int
+) -> tuple[int, ...]:
+    """(types,) the most samples on one GPU: both the file and the script may bound it, the file by type."""
+    batch = record.spec.batch
+    in_file = [batch.most_on((gpu_type.name, *gpu_type.aliases)) for gpu_type in cluster.types]
+    return tuple(
+        min((int(bound) for bound in (of_type, of_script) if bound), default=otherwise) for of_type in in_file
     )
 
 
@@ -267,22 +277,19 @@ def _limits_of_inference(record: JobRecord, cluster: Cluster) -> TrainingLimits 
     restart_s = SWITCH_S if record.accounting.switches > 0 or bool(record.uses_sdk) else RESTART_S
     sizes = worker_gpus_of(record, cluster)
     alone = singles(known_points(record), sizes)
-    return _limits(len(cluster.types), local, local * most, local, local, restart_s, sizes, False, alone)
+    on_each = (local,) * len(cluster.types)
+    return _limits(local, local * most, local, on_each, restart_s, sizes, False, alone)
 
 
 def _limits_of_serving(record: JobRecord, cluster: Cluster) -> TrainingLimits:
     """Each worker answers as many requests together as its script allows, and as its latency does."""
-    latest, batch = {**record.prior.said, **record.learned.latest}, record.spec.batch
-    together = min(
-        (int(bound) for bound in (batch.per_gpu, latest.get("max_local")) if bound), default=MOST_TOGETHER
-    )
+    latest = {**record.prior.said, **record.learned.latest}
+    together = _largest_local(record, cluster, latest.get("max_local"), MOST_TOGETHER)
     restart_s = SWITCH_S if switches_in_place(record) else RESTART_S
     sizes, most = worker_gpus_of(record, cluster), int(cluster.capacity.max())
     unknown = (nan,) * len(sizes)
     level = service_level_of(record)
-    return _limits(
-        len(cluster.types), 1, together * most, 1, together, restart_s, sizes, False, unknown, level
-    )
+    return _limits(1, max(together, default=1) * most, 1, together, restart_s, sizes, False, unknown, level)
 
 
 @lru_cache(maxsize=4096)
@@ -306,11 +313,10 @@ def singles(points: Points, replica_gpus: tuple[int, ...]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def _limits(
-    types: int,
     init: int,
     most: int,
     smallest: int,
-    local: int,
+    local: tuple[int, ...],
     restart_s: float,
     replica_gpus: tuple[int, ...],
     accumulates: bool,
@@ -321,8 +327,8 @@ def _limits(
     return TrainingLimits(
         init_batch=init,
         max_batch=most,
-        min_local=ints([smallest] * types),
-        max_local=ints([local] * types),
+        min_local=ints([smallest] * len(local)),
+        max_local=ints(local),
         single_per_s=frozen(np.array(single_per_s, dtype=np.float64)),
         replica_gpus=ints(replica_gpus),
         restart_s=restart_s,
