@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-# As apptainer does, it stays beside the command that it runs, and passes signals on to it.
+# As apptainer does, it stays beside the command that it runs, and passes signals on to it. The variable that
+# names folders to it lists, inside, all folders by where they are seen there; one named twice is a warning.
 PROGRAM = """#!{python} -IS
 import json, os, signal, sys
 from pathlib import Path
@@ -27,6 +28,10 @@ if "missing" in image:
     print(f"\\x1b[31mFATAL:   could not open image {{image}}\\x1b[0m", file=sys.stderr)
     sys.exit(255)
 env = {{**os.environ, "IMAGE": image}}
+seen = [each.split(":")[-1] for each in [*binds, *filter(None, env.get("APPTAINER_BIND", "").split(","))]]
+for each in {{each for each in seen if seen.count(each) > 1}}:
+    print(f"WARNING: bind mounting {{each}}: it is already in the mount point list", file=sys.stderr)
+env["APPTAINER_BIND"] = env["SINGULARITY_BIND"] = ",".join(dict.fromkeys(seen))
 for name in ("PATH", "LD_LIBRARY_PATH"):
     env.pop(name, None)
     if f"APPTAINERENV_{{name}}" in env:

@@ -165,12 +165,20 @@ def test_an_image_that_cannot_be_had_ends_the_start_with_the_words_of_the_tool(n
 
 
 @pytest.mark.processes
-def test_another_command_lands_in_the_same_image(node: Node) -> None:
-    run = node.begin("cd /usr; echo up; exec sleep 600", env={"MODE": "train"}, secrets={"HUB_KEY": "x1"})
+def test_another_command_lands_in_the_same_image_and_sees_the_same_folders(
+    node: Node, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "set").write_text("more")
+    env = {"MODE": "train", "APPTAINER_BIND": f"{tmp_path / 'data'}:/mnt"}
+    run = node.begin(
+        'cd /usr; echo "$APPTAINER_BIND"; echo up; exec sleep 600', env=env, secrets={"HUB_KEY": "x1"}
+    )
     until(lambda: "up" in node.log(run), f"it runs: {node.log(run)}")
     worker = exec_session.Worker(run)
     script = Path(exec_session.__file__)
-    asked = {"argv": ["/bin/sh", "-c", "echo $PWD $MODE $HUB_KEY $APPTAINER_CONTAINER$IMAGE; exit 5"]}
+    show = 'echo $PWD $MODE $HUB_KEY $APPTAINER_CONTAINER$IMAGE; echo "$APPTAINER_BIND"; cat /mnt/set; exit 5'
+    asked = {"argv": ["/bin/sh", "-c", show]}
     line = exec_session.frame(exec_session.START, json.dumps(asked).encode())
     words = [sys.executable, "-I", "-S", str(script), str(run)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as session:
@@ -180,7 +188,12 @@ def test_another_command_lands_in_the_same_image(node: Node) -> None:
         session.stdin.flush()
         answer = session.stdout.read()  # until it has ended, with its line open
     assert worker.enter
-    assert f"/usr train x1 {node.image}".encode() in answer
+    seen = node.log(run).splitlines()[0]
+    assert "/mnt" in seen.split(",")
+    assert f"/usr train x1 {node.image}\n".encode() in answer
+    assert f"{seen}\n".encode() in answer
+    assert (b"more" in answer) is Path(node.image).exists()
+    assert b"WARNING" not in answer
     assert b'"status": 5' in answer
     node.order(run, {"stop": 0.0})
     node.ending(run)

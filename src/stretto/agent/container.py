@@ -39,6 +39,9 @@ SET_INSIDE = frozenset(
     for name in ("APPNAME", "COMMAND", "CONTAINER", "ENVIRONMENT", "NAME")
 ) | {"PS1", "PROMPT_COMMAND"}
 
+# Further folders. Inside, these list every folder by where it is seen there, and none of those outside.
+BINDING = tuple(f"{tool.upper()}_{name}" for tool in PROGRAMS for name in ("BIND", "BINDPATH"))
+
 FIRST = """echo $$ >"$1" && shift
 [ -e "${SSL_CERT_FILE:-/}" ] || unset SSL_CERT_FILE
 [ -e "${SSL_CERT_DIR:-/}" ] || unset SSL_CERT_DIR
@@ -59,7 +62,8 @@ class NoContainer(Exception):
 def enter(run: Path, start: dict[str, Any]) -> None:
     """Change a start so that its command runs in its container, or only ends where there can be none.
 
-    `container.enter` of it is then how another command gets in, before its working directory and the image.
+    `container.enter` of it is then how another command gets in, before its working directory and the image;
+    `container.binding` are variables that name further folders to the tool.
     """
     wanted = start["container"]
     asked = start.get("asked_env") or {}
@@ -77,6 +81,8 @@ def enter(run: Path, start: dict[str, Any]) -> None:
         start["command"] = ["/bin/sh", "-c", f"exit {NO_CONTAINER}"]
         return
     wanted["enter"] = how
+    seen = {**os.environ, **start["env"]}
+    wanted["binding"] = {name: seen[name] for name in BINDING if name in seen}
     command = start["command"]
     if isinstance(command, str):
         command = ["/bin/sh", "-c", command]
@@ -95,10 +101,13 @@ def kept_inside(env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     return {**others, **{f"{tool.upper()}ENV_{name}": told[name] for tool in PROGRAMS for name in told}}
 
 
-def outside(env: Mapping[str, str], node: Mapping[str, str]) -> dict[str, str]:
-    """What begins another container with the environment that is inside of one. node: the node's own."""
-    own = {name: value for name, value in env.items() if name not in SET_INSIDE}
-    return {**kept_inside(own, OF_IMAGE), "PATH": node.get("PATH", os.defpath)}
+def outside(env: Mapping[str, str], node: Mapping[str, str], binding: Mapping[str, str]) -> dict[str, str]:
+    """What begins another container with the environment that is inside of one.
+
+    node: the node's own. binding: what named further folders as the other one began.
+    """
+    own = {name: value for name, value in env.items() if name not in SET_INSIDE and name not in BINDING}
+    return {**kept_inside(own, OF_IMAGE), **binding, "PATH": node.get("PATH", os.defpath)}
 
 
 def is_nodes_own(name: str) -> bool:

@@ -96,13 +96,14 @@ class Worker:
         self.handle = handle  # readable once it has ended
         self.account: dict[str, Any] | None = start.get("account")
         self.image: str = (start.get(supervisor.CONTAINER) or {}).get("image", "")
-        self.enter: list[str] = (notes.get(supervisor.CONTAINER) or {}).get("enter") or []  # its container
+        around = notes.get(supervisor.CONTAINER) or {}
+        self.enter: list[str] = around.get("enter") or []  # its container
         first = notes["pid"]
         if self.enter and not (first := supervisor.container().first_process(run)):
             raise NotReached("its container has not begun yet")
         self.env = self._environment(first, start)
         if self.enter:
-            self.env = supervisor.container().outside(self.env, os.environ)
+            self.env = supervisor.container().outside(self.env, os.environ, around.get("binding") or {})
         try:
             self.cwd = str(Path(f"/proc/{first}/cwd").readlink())
         except OSError:

@@ -1,9 +1,11 @@
 """One cluster for all tests of the backend over Slurm; each leaves it empty."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.agent.containers import an_image, real_apptainer, stand_in
 from tests.backends.slurm.cluster import CannotRun, SlurmCluster, until
 
 
@@ -37,3 +39,14 @@ def cluster(only_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
 def shared(tmp_path: Path) -> Path:
     """A directory that all nodes see."""
     return tmp_path / "shared"
+
+
+@pytest.fixture(params=["stand-in", "apptainer"])
+def by_apptainer(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, Any]:
+    """The options of a cluster whose nodes have apptainer, and an image for it."""
+    if request.param == "stand-in":
+        return {"container_program": str(stand_in(tmp_path / "bin")), "image": "/images/plain.sif"}
+    real = real_apptainer()
+    if real is None:
+        pytest.skip("this machine has no apptainer in PATH")
+    return {"container_program": real, "image": str(an_image(tmp_path / "image"))}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.containers import an_image, real_apptainer, stand_in
+from tests.agent.containers import an_image, real_apptainer
 from tests.agent.test_container import COUNT
 from tests.backends.slurm import cluster as machine
 from tests.backends.slurm.cluster import SlurmCluster
@@ -58,17 +58,6 @@ if any("missing" in word for word in words if word.startswith("--container-image
     sys.exit(1)
 os.execv({srun!r}, [{srun!r}, *(word for word in words if not word.startswith("--container-"))])
 """
-
-
-@pytest.fixture(params=["stand-in", "apptainer"])
-def by_apptainer(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, Any]:
-    """The options of a cluster whose nodes have apptainer, and an image for it."""
-    if request.param == "stand-in":
-        return {"container_program": str(stand_in(tmp_path / "bin")), "image": "/images/plain.sif"}
-    real = real_apptainer()
-    if real is None:
-        pytest.skip("this machine has no apptainer in PATH")
-    return {"container_program": real, "image": str(an_image(tmp_path / "image"))}
 
 
 def test_a_worker_in_an_image_is_stopped_reached_and_ended_as_any_other(
