@@ -62,8 +62,8 @@ class NoContainer(Exception):
 def enter(run: Path, start: dict[str, Any]) -> None:
     """Change a start so that its command runs in its container, or only ends where there can be none.
 
-    `container.enter` of it is then how another command gets in, before its working directory and the image;
-    `container.binding` are variables that name further folders to the tool.
+    `container.enter` of it is then how another command gets in, before its working directory and the image.
+    `container.binding` has the variables by which the tool was told of further folders.
     """
     wanted = start["container"]
     asked = start.get("asked_env") or {}

@@ -103,6 +103,7 @@ async def a_rig(
     backend: Backend | None = None,
     decides: bool = True,
     policy: str = "fifo",
+    topology: str = "ignored",
     provider: Any = None,
 ) -> AsyncIterator[Rig]:
     """A running service; without `decides`, no job is ever given GPUs."""
@@ -115,7 +116,7 @@ async def a_rig(
         folders = path / "checkpoints", path / "workdirs"
         uploads = UploadStore(path / UPLOADS)
         context = WorkerContext("http://127.0.0.1", b"k" * 32, *folders, secrets=secrets, uploads=uploads)
-        configured = Configured(policy, webhooks="kept")
+        configured = Configured(policy, webhooks="kept", topology=topology)
         scheduling = SchedulingLoop(log_writer, scheduler_of(configured), clock)
         reconciler = Reconciler(log_writer, backend, clock, context)
         service = Service(log_writer, scheduling, reconciler, backend, clock, context, open_on_loopback)
