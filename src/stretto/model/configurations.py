@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -199,16 +199,45 @@ class Speeds:
 ANY_NUMBER = np.iinfo(np.int64).max  # of GPUs: nothing bounds how many can be kept busy
 
 
+class NoSpeeds(Speeds):
+    """Nothing is believed about any job. Columns are made when they are read: most policies read none."""
+
+    _jobs: int
+    _types: int
+
+    def __init__(self, **columns: Any) -> None:
+        """columns: `configurations` and the numbers of rows, or every field, where some are replaced."""
+        vars(self).update(columns)
+
+    @cached_property
+    def per_s(self) -> FloatArray:
+        """(jobs, configs) NaN."""
+        return np.full((self._jobs, len(self.configurations)), np.nan)
+
+    @cached_property
+    def requested_per_s(self) -> FloatArray:
+        """(jobs, types) NaN."""
+        return np.full((self._jobs, self._types), np.nan)
+
+    @cached_property
+    def modelled(self) -> BoolArray:
+        """(jobs,) false."""
+        return np.zeros(self._jobs, dtype=np.bool_)
+
+    @cached_property
+    def observed_gpus(self) -> IntArray:
+        """(jobs, types) 0."""
+        return np.zeros((self._jobs, self._types), dtype=np.int64)
+
+    @cached_property
+    def reach_gpus(self) -> IntArray:
+        """(jobs,) nothing bounds it."""
+        return np.full(self._jobs, ANY_NUMBER)
+
+
 def no_speeds(jobs: int, types: int, configurations: Configurations) -> Speeds:
     """Nothing is believed about any job."""
-    return Speeds(
-        configurations=configurations,
-        per_s=np.full((jobs, len(configurations)), np.nan),
-        requested_per_s=np.full((jobs, types), np.nan),
-        modelled=np.zeros(jobs, dtype=np.bool_),
-        observed_gpus=np.zeros((jobs, types), dtype=np.int64),
-        reach_gpus=np.full(jobs, ANY_NUMBER),
-    )
+    return NoSpeeds(_jobs=jobs, _types=types, configurations=configurations)
 
 
 class BatchChoice(NamedTuple):

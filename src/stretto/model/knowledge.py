@@ -4,7 +4,7 @@ A policy names its views; the world leaves the rest unknown. Truth is not among 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -136,15 +136,15 @@ class EndedJobs:
         """These and one more; a job that never ran is none of them."""
         if executed_s <= 0:
             return self
-        if interactive:
-            counted = replace(
-                self, interactive=self.interactive + 1, interactive_s=self.interactive_s + executed_s
-            )
-        else:
-            counted = replace(self, batch=self.batch + 1, batch_s=self.batch_s + executed_s)
-        if failed:
-            counted = replace(counted, failed=self.failed + 1, failed_s=self.failed_s + executed_s)
-        return counted
+        of_batch = not interactive
+        return EndedJobs(
+            interactive=self.interactive + interactive,
+            interactive_s=self.interactive_s + executed_s if interactive else self.interactive_s,
+            batch=self.batch + of_batch,
+            batch_s=self.batch_s + executed_s if of_batch else self.batch_s,
+            failed=self.failed + failed,
+            failed_s=self.failed_s + executed_s if failed else self.failed_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

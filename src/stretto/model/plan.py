@@ -86,6 +86,15 @@ class Shares:
     prices: FloatArray | None = None  # (types,) worth of one more GPU
     gap: float | None = None  # certified distance of the choice from the best possible
 
+    def keep_all(self, jobs: "JobTable") -> bool:
+        """Whether all jobs go on as they are, for sure: a policy that changes nothing may say so.
+
+        It hands over the very columns that say what they hold, without wishes about nodes, pins or runs.
+        """
+        is_held = self.gpus is jobs.held_gpus and self.kind is jobs.held_kind
+        is_plain = not self.pinned and self.profiling is None and self.cpus is None
+        return is_held and is_plain and not self.nodes.any()
+
 
 class Verb(StrEnum):
     """What an action does to a job; each has its own cost in a world."""

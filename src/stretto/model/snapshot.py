@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -79,6 +79,28 @@ class Requests(JobColumns):
                 allowed[row] = False
                 allowed[row, [self.cluster.type_index(name) for name in job.gpu_types]] = True
         return frozen(allowed)
+
+    # What holds for no job at all is looked up once, so that rounds need not look for it among theirs.
+
+    @cached_property
+    def accept_all(self) -> bool:
+        """Whether every job accepts every type."""
+        return bool(self.allowed_kinds.all())
+
+    @cached_property
+    def any_varies(self) -> bool:
+        """Whether the workers of some job have more GPUs on some types."""
+        return bool(self.varies_by_type.any())
+
+    @cached_property
+    def any_mixes(self) -> bool:
+        """Whether some job may hold GPUs of several types at once."""
+        return bool(self.heterogeneous.any())
+
+    @cached_property
+    def one_priority(self) -> bool:
+        """Whether all jobs have the same priority."""
+        return bool((self.priority == self.priority[:1]).all())
 
     @cached_property
     def worker_gpus(self) -> IntArray:
@@ -211,10 +233,9 @@ class JobTable(JobColumns):
 
     def limited_to(self, views: frozenset[View]) -> "JobTable":
         """The same table without the columns of any other view."""
-        hidden = {name: None for view, name in _COLUMNS_OF.items() if view not in views}
-        if View.GOODPUT_MODEL in views:  # a goodput estimate falls back on a table where there is one
-            hidden.pop("known_tables", None)
-        return replace(self, **hidden) if any(getattr(self, name) is not None for name in hidden) else self  # type: ignore[arg-type]
+        columns = vars(self)
+        hidden = {name: None for name in _hidden_from(views) if columns[name] is not None}
+        return replace(self, **hidden) if hidden else self  # type: ignore[arg-type]
 
 
 _COLUMNS_OF = {
@@ -228,6 +249,15 @@ _COLUMNS_OF = {
     View.CPU_DEMAND: "known_cpu_demand",
     View.ENDED_JOBS: "known_ended",
 }
+
+
+@lru_cache(maxsize=64)
+def _hidden_from(views: frozenset[View]) -> tuple[str, ...]:
+    """The columns that none of these views shows."""
+    hidden = {name for view, name in _COLUMNS_OF.items() if view not in views}
+    if View.GOODPUT_MODEL in views:  # a goodput estimate falls back on a table where there is one
+        hidden.discard("known_tables")
+    return tuple(sorted(hidden))
 
 
 def _declared(columns: Columns | None, view: View) -> Columns:
@@ -268,8 +298,15 @@ class Snapshot:
     batches: Mapping[JobId, Batch] | None = None
 
     @cached_property
+    def all_usable(self) -> bool:
+        """Whether every node may hold jobs."""
+        return bool(self.usable.all())
+
+    @cached_property
     def capacity(self) -> IntArray:
         """(types,) GPUs on usable nodes."""
+        if self.all_usable:
+            return self.cluster.capacity
         gpus = np.where(self.usable, self.cluster.node_gpus, 0)
         return np.bincount(self.cluster.kind, gpus, len(self.cluster.types)).astype(np.int64)
 

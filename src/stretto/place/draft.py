@@ -20,7 +20,7 @@ from stretto.model import (
     shift,
 )
 from stretto.place.free_nodes import FreeNodes
-from stretto.place.shapes import FEWEST_FREE, tightest_counts
+from stretto.place.shapes import FEWEST_FREE, best_fit, tightest_counts
 from stretto.place.topology import Room
 
 
@@ -51,10 +51,13 @@ class Draft:
         self.free = self.before.free.copy()  # (nodes,) GPUs that may be taken
         self.busy = self.before.busy.copy()  # (nodes,) bit g set: GPU g may not be taken
         # Nodes that are not usable are full, whatever runs there.
-        closed = np.flatnonzero(~snapshot.usable)
-        self.free[closed] = 0
-        self.busy[closed] = (1 << self.cluster.node_gpus[closed]) - 1
-        self._closed = frozenset(closed.tolist())
+        self._closed = frozenset[int]()
+        if not snapshot.all_usable:
+            closed = np.flatnonzero(~snapshot.usable)
+            self.free[closed] = 0
+            self.busy[closed] = (1 << self.cluster.node_gpus[closed]) - 1
+            self._closed = frozenset(closed.tolist())
+        self._has_searched = False
         self._among: BoolArray | None = None  # (nodes,) only these are looked at; None: all
         self._nodes_of: dict[int, FreeNodes] = {}
         self._nodes_among: dict[int, FreeNodes] = {}  # of these
@@ -114,6 +117,9 @@ class Draft:
 
     def best_fit(self, kind: int, gpus: int, fit: IntArray = FEWEST_FREE) -> int:
         """The node of a type on which a request fits most tightly, ties by index; -1 where it fits none."""
+        if fit is FEWEST_FREE and not self._has_searched:  # for one job it does not pay to group the nodes
+            self._has_searched = True
+            return best_fit(self.free_of(kind), gpus)
         return self.nodes_of(kind).first_of(tightest_counts(gpus, fit))
 
     def has_room(self, node: int, kind: int, gpus: int) -> bool:

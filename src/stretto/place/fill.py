@@ -105,12 +105,15 @@ def kept_near(rule: Rule) -> Rule:
 def rows_to_settle(snapshot: Snapshot, shares: Shares) -> tuple[list[int], set[int]]:
     """The rows whose share is not what they hold, in order, and which of them lost a node."""
     jobs = snapshot.jobs
+    if snapshot.all_usable and shares.keep_all(jobs):
+        return [], set()
     differs = shares.gpus != jobs.held_gpus
     elsewhere = (shares.kind != jobs.held_kind) & (shares.kind >= 0)
     elsewhere |= (shares.nodes != jobs.held_nodes) & (shares.nodes > 0)
     differs |= elsewhere & (shares.gpus > 0)
-    lost = set() if snapshot.usable.all() else _rows_on_lost_nodes(snapshot)
-    differs[list(lost)] = True
+    lost = set() if snapshot.all_usable else _rows_on_lost_nodes(snapshot)
+    if lost:
+        differs[list(lost)] = True
     for row, pin in shares.pinned.items():
         if shares.gpus[row] > 0:
             allocation = snapshot.placement.get(jobs[row].id)

@@ -21,29 +21,21 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
         raise BadPlan(f"the policy returns {shares!r:.80}, expected Shares")
     if not len(shares.gpus) == len(shares.kind) == len(jobs):
         raise BadPlan(f"shares have {len(shares.gpus)} rows, expected {len(jobs)}")
-    served = shares.gpus > 0
-    fewest, most = _range(snapshot, shares)
-    outside = served & ((shares.gpus < fewest) | (shares.gpus > most)) & (shares.gpus != jobs.held_gpus)
-    if outside.any():
-        row = int(outside.argmax())
-        expected = f"{fewest[row]} to {most[row]}" if fewest[row] < most[row] else f"{fewest[row]}"
-        raise BadPlan(f"the policy gives job {jobs.ids[row]} {shares.gpus[row]} GPUs, expected {expected}")
-    typed = served & (shares.kind >= 0)
-    if not jobs.allowed_kinds[typed, shares.kind[typed]].all():
+    cluster, requests = snapshot.cluster, jobs.requests
+    if requests.accept_all and shares.keep_all(jobs):
+        return
+    _check_range(snapshot, shares)
+    typed = (shares.gpus > 0) & (shares.kind >= 0)
+    if not requests.accept_all and not jobs.allowed_kinds[typed, shares.kind[typed]].all():
         wrong = np.flatnonzero(typed)[~jobs.allowed_kinds[typed, shares.kind[typed]]]
-        name = snapshot.cluster.type_names[int(shares.kind[wrong[0]])]
+        name = cluster.type_names[int(shares.kind[wrong[0]])]
         raise BadPlan(
             f"the policy gives job {jobs.ids[int(wrong[0])]} GPUs of type {name}, which it does not accept"
         )
-    cluster = snapshot.cluster
-    of_one_type = typed & ~jobs.heterogeneous  # a job that mixes types is caught in the placement
-    used = np.bincount(shares.kind[of_one_type], shares.gpus[of_one_type], len(cluster.types)).astype(
-        np.int64
-    )
-    busy = np.bitwise_count(snapshot.placement.busy)  # a job may stay on a node that takes no new ones
-    there = np.bincount(
-        cluster.kind, np.where(snapshot.usable, cluster.node_gpus, busy), len(cluster.types)
-    ).astype(np.int64)
+    if requests.any_mixes:
+        typed &= ~jobs.heterogeneous  # a job that mixes types is caught in the placement
+    used = np.bincount(shares.kind[typed], shares.gpus[typed], len(cluster.types)).astype(np.int64)
+    there = _there(snapshot)
     if (used > there).any():
         kind = int((used > there).argmax())
         name = cluster.type_names[kind]
@@ -52,15 +44,32 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
         raise BadPlan(f"the policy gives {shares.gpus.sum()} GPUs, expected at most {there.sum()}")
 
 
-def _range(snapshot: Snapshot, shares: Shares) -> tuple[IntArray, IntArray]:
-    """(jobs,) fewest and most GPUs of the type of its share that each job may have."""
+def _check_range(snapshot: Snapshot, shares: Shares) -> None:
+    """Raise BadPlan where a job that is to have other GPUs than it holds is to have too few or too many."""
     jobs, stand_ins = snapshot.jobs, snapshot.cluster.stand_ins
-    fewest, most = jobs.min_gpus, jobs.max_gpus
+    rows = ((shares.gpus != jobs.held_gpus) & (shares.gpus > 0)).nonzero()[0]
+    if not rows.size:
+        return
+    gpus, asking = shares.gpus[rows], jobs.rows[rows]
+    fewest, most = jobs.requests.min_gpus[asking], jobs.requests.max_gpus[asking]
     if (stand_ins > 1).any():  # a share of no stated type may be of any
-        most = most * np.where(shares.kind >= 0, stand_ins[shares.kind], stand_ins.max())
+        most = most * np.where(shares.kind[rows] >= 0, stand_ins[shares.kind[rows]], stand_ins.max())
     if shares.profiling is not None:
-        fewest = np.where(shares.profiling, 1, fewest)
-    return fewest, most
+        fewest = np.where(shares.profiling[rows], 1, fewest)
+    outside = (gpus < fewest) | (gpus > most)
+    if outside.any():
+        at = int(outside.argmax())
+        expected = f"{fewest[at]} to {most[at]}" if fewest[at] < most[at] else f"{fewest[at]}"
+        raise BadPlan(f"the policy gives job {jobs.ids[int(rows[at])]} {gpus[at]} GPUs, expected {expected}")
+
+
+def _there(snapshot: Snapshot) -> IntArray:
+    """(types,) GPUs that jobs may hold: a job may stay on a node that takes no new ones."""
+    if snapshot.all_usable:
+        return snapshot.capacity
+    cluster, busy = snapshot.cluster, np.bitwise_count(snapshot.placement.busy)
+    gpus = np.where(snapshot.usable, cluster.node_gpus, busy)
+    return np.bincount(cluster.kind, gpus, len(cluster.types)).astype(np.int64)
 
 
 # ── a plan meets a world that has moved on: what of it still applies? ───────────────────────────────────────

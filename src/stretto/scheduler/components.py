@@ -107,6 +107,8 @@ def propose(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
 def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -> Reasons:
     """The policy's reasons, and FRAGMENTED for each job that got a share but no place for it."""
     jobs = snapshot.jobs
+    if shares.gpus is jobs.held_gpus:
+        return shares.why
     starting = np.flatnonzero((shares.gpus > 0) & (jobs.held_gpus == 0)).tolist()
     left_out = [row for row in starting if jobs[row].id not in placement]
     if not left_out:

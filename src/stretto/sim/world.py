@@ -1,7 +1,7 @@
 """The simulated world: one engine for rounds and events around the same decisions as the live one."""
 
 import heapq
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -133,7 +133,8 @@ class SimulatedWorld:
         self.active: list[int] = []  # rows of submitted, unfinished jobs, ascending
         self.unfinished = jobs
         self._row_of = {job.id: row for row, job in enumerate(self.requests.jobs)}
-        self._rows: IntArray | None = None
+        self._rows: IntArray = np.zeros(0, dtype=np.int64)  # the same as a column
+        self._arrivals_s: list[float] = [*self.requests.submitted_s.tolist(), inf]  # the last: none comes
         self._due: set[Trigger] = set()
         self._events: list[tuple[float, int, int, int]] = []  # (time, turn, row or index, stamp)
         self._stamp = np.zeros(jobs, dtype=np.int64)
@@ -200,8 +201,7 @@ class SimulatedWorld:
         return min(queued, self._arrival_s(), self._wake_s, self._next_round_s())
 
     def _arrival_s(self) -> float:
-        submitted_s = self.requests.submitted_s
-        return float(submitted_s[self._next_arrival]) if self._next_arrival < len(submitted_s) else inf
+        return self._arrivals_s[self._next_arrival]
 
     def _next_round_s(self) -> float:
         """The first multiple of the period, not served yet, at which any job is there to be scheduled."""
@@ -258,11 +258,12 @@ class SimulatedWorld:
         self._note(Trigger.ARRIVAL)
 
     def _admit(self, row: int) -> None:
-        insort(self.active, row)
+        place = bisect_left(self.active, row)
+        self.active.insert(place, row)
+        self._rows = np.concatenate((self._rows[:place], (row,), self._rows[place:]))
         self._membership_changed()
 
     def _membership_changed(self) -> None:
-        self._rows = None
         self._changed = True
         self.version += 1
 
@@ -341,7 +342,9 @@ class SimulatedWorld:
         self._charge(row, {})
         self._unwatch(row)
         self.placement = self.placement.changed({self.requests.jobs[row].id: None})
-        self.active.remove(row)
+        place = bisect_left(self.active, row)
+        del self.active[place]
+        self._rows = np.concatenate((self._rows[:place], self._rows[place + 1 :]))
         self.unfinished -= 1
         self._membership_changed()
 
@@ -385,8 +388,6 @@ class SimulatedWorld:
 
     def observe(self) -> Snapshot:
         """What the policy's views show of the present."""
-        if self._rows is None:
-            self._rows = np.array(self.active, dtype=np.int64)
         rows = self._rows
         table = JobTable(
             requests=self.requests,

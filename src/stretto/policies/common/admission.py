@@ -7,6 +7,7 @@ type whose GPUs stand in for others it gets as many more.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from stretto.model import (
     Snapshot,
     Why,
     configurations_from,
+    frozen,
 )
 
 NO_CONFIGURATIONS = configurations_from([])  # for policies that look at no speeds
@@ -31,6 +33,8 @@ def admit_waiting(snapshot: Snapshot, order: IntArray, *, skip: bool) -> Shares:
     starts after the first that does not fit, and nothing is placed after the first that cannot be placed. A
     job that could never fit holds no other job up.
     """
+    if not len(order) and np.count_nonzero(snapshot.jobs.held_gpus) == len(snapshot.jobs):
+        return _all_go_on(snapshot, skip)
     return _admit(snapshot, order, kept_rows=np.flatnonzero(snapshot.jobs.held_gpus), skip=skip)
 
 
@@ -47,10 +51,11 @@ def admit_anew(snapshot: Snapshot, order: IntArray) -> Shares:
     return _admit(snapshot, order, kept_rows=np.flatnonzero(unstoppable), skip=True)
 
 
+@lru_cache(maxsize=64)
 def most_gpus_of_one_job(cluster: Cluster) -> IntArray:
     """(types,) GPUs of each type that a single job can ever hold."""
     nodes = np.array([gpu_type.max_nodes_per_job or len(cluster.nodes) for gpu_type in cluster.types])
-    return np.minimum(cluster.capacity, nodes * cluster.gpus_per_node)
+    return frozen(np.minimum(cluster.capacity, nodes * cluster.gpus_per_node))
 
 
 def reasons_after(snapshot: Snapshot, gpus: IntArray, left: IntArray) -> Reasons:
@@ -90,6 +95,20 @@ class AskedAndFree(Mapping[int, str]):
     def __len__(self) -> int:
         """The number of waiting jobs."""
         return int(np.count_nonzero(self.code))
+
+
+def _all_go_on(snapshot: Snapshot, skip: bool) -> Shares:
+    """All jobs run, and stay as they are: the very columns that say what they hold."""
+    jobs = snapshot.jobs
+    nothing = np.zeros(len(jobs), dtype=np.int64)
+    return Shares(
+        gpus=jobs.held_gpus,
+        kind=jobs.held_kind,
+        nodes=nothing,
+        why=Reasons(nothing),  # Why.RUNS
+        order=np.arange(len(jobs)),
+        in_order=not skip,
+    )
 
 
 def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool) -> Shares:
@@ -201,6 +220,8 @@ def _walk_types(
 
 def _restrictions(snapshot: Snapshot) -> BoolArray | None:
     """(jobs, types) the types that each job accepts; None where every job accepts all."""
+    if snapshot.jobs.requests.accept_all:
+        return None
     allowed = snapshot.jobs.allowed_kinds
     return None if allowed.all() else allowed
 

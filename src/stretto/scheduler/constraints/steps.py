@@ -50,10 +50,15 @@ class VisiblePart:
         snapshot = self.snapshot
         if self.fair_limits is not None or not snapshot.constraints.are_void:
             return False
-        priority = snapshot.jobs.priority
-        if isinstance(snapshot.memory, LevelMemories) or (priority != priority[:1]).any():
+        if isinstance(snapshot.memory, LevelMemories):
             return False
-        return not has_large_workers(snapshot).any()
+        requests = snapshot.jobs.requests
+        if not requests.one_priority:
+            priority = snapshot.jobs.priority
+            if (priority != priority[:1]).any():
+                return False
+        may_be_large = requests.any_varies or snapshot.constraints.whole_workers
+        return not (may_be_large and has_large_workers(snapshot).any())
 
     def read_back(self, plan: Plan) -> Plan:
         """A plan for the visible part as one for the whole snapshot."""

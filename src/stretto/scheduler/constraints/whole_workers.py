@@ -17,6 +17,8 @@ from stretto.scheduler.constraints.job_rows import select_jobs
 
 def show_one_size(snapshot: Snapshot) -> Snapshot:
     """The snapshot in which every job grows and shrinks by a number that suits all its types."""
+    if not snapshot.jobs.requests.any_varies:
+        return snapshot
     varying = np.flatnonzero(snapshot.jobs.varies_by_type).tolist()
     if not varying:
         return snapshot
