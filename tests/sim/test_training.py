@@ -200,3 +200,18 @@ def test_a_replica_of_several_gpus_counts_once() -> None:
     run = a_run(replica_gpus=np.array([4]))
     run.give(0, (8, 8), moved=True, now_s=0.0)
     assert run.replicas == 4
+
+
+def test_a_job_that_has_ended_fits_no_model_for_a_batch_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, had_ended = a_run(PAPER, fixed_batch=ADAPTS), list[bool]()
+
+    def noted(observed: Observations) -> ThroughputModel:
+        had_ended.append(run.done)
+        return fit(observed)
+
+    monkeypatch.setattr("stretto.sim.truth.training.fit", noted)
+    run.give(0, (2,), moved=True, now_s=0.0)
+    run.advance(1e7)
+    assert run.done
+    assert had_ended
+    assert not any(had_ended)

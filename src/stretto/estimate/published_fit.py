@@ -26,7 +26,8 @@ def published_fit(observations: Observations) -> ThroughputModel:
 
     if not observations:
         raise InputError("a fit needs at least one observation, got none")
-    nodes, gpus, local_batch, grad_s, step_s = np.array(observations.points, dtype=np.float64).T
+    points = np.array(observations.points, dtype=np.float64).T
+    nodes, gpus, local_batch, grad_s, _ = points
     several, alone = nodes > 1, gpus <= 1
     start, low = np.array(START), np.full(7, LOWEST)
     high = np.full(7, np.inf)
@@ -43,12 +44,11 @@ def published_fit(observations: Observations) -> ThroughputModel:
         fixed |= {3: LOWEST, 5: LOWEST}
     for index, value in fixed.items():
         start[index] = low[index] = high[index] = value
-    measured = (local_batch, np.maximum(gpus - 2, 0.0), several, alone, np.log(grad_s), np.log(step_s))
+    objective = Objective(points)
     fitted = minimize(
-        _objective,
+        objective,
         start,
-        args=measured,
-        jac=True,
+        jac=objective.gradient,
         bounds=Bounds(low, high),
         method="L-BFGS-B",
         tol=TOLERANCE,
@@ -60,50 +60,79 @@ def published_fit(observations: Observations) -> ThroughputModel:
     return ThroughputModel(*fitted.tolist())
 
 
-def _objective(
-    x: FloatArray,
-    local_batch: FloatArray,
-    beyond_two: FloatArray,
-    several: FloatArray,
-    alone: FloatArray,
-    log_grad_s: FloatArray,
-    log_step_s: FloatArray,
-) -> tuple[float, FloatArray]:
-    """The objective of `fit` and its gradient, with T_step in logarithms so that no power overflows."""
-    alpha_c, beta_c, alpha_n, beta_n, alpha_l, beta_l, gamma = x.tolist()
-    grad = alpha_c + beta_c * local_batch
-    sync = np.where(several, alpha_n + beta_n * beyond_two, alpha_l + beta_l * beyond_two)
-    sync = np.where(alone, NO_SYNC_S, sync)
-    # T_step = (T_grad^γ + T_sync^γ)^(1/γ), with the larger one taken out of the sum.
-    log_grad, log_sync = np.log(grad), np.log(sync)
-    largest = np.maximum(log_grad, log_sync)
-    grad_part, sync_part = np.exp(gamma * (log_grad - largest)), np.exp(gamma * (log_sync - largest))
-    total = grad_part + sync_part
-    grad_part, sync_part, log_total = grad_part / total, sync_part / total, np.log(total)
+class Objective:
+    """The objective of `fit` and its gradient, with T_step in logarithms so that no power overflows.
 
-    grad_error = log_grad - log_grad_s
-    step_error = largest + log_total / gamma - log_step_s
-    count = len(local_batch)
-    grad_rms, step_rms = sqrt(grad_error @ grad_error / count), sqrt(step_error @ step_error / count)
-    # The published penalties: γ near 1, and little cost for each further node or GPU.
-    across, within = beta_n / alpha_n, beta_l / alpha_l
-    value = grad_rms + step_rms + GAMMA_PENALTY * (gamma - 1) ** 2 + RATIO_PENALTY * (across**2 + within**2)
+    The search asks for both at a point, one after the other; they are worked out together. T_grad and T_sync
+    are two rows of one array, since that takes half as many calls for the few points that there are.
+    """
 
-    # The gradient by the chain rule: first of both errors, then of T_grad and T_sync, then of parameters.
-    by_grad = grad_error / (count * grad_rms) if grad_rms > 0 else np.zeros(count)
-    by_step = step_error / (count * step_rms) if step_rms > 0 else np.zeros(count)
-    of_grad = (by_grad + by_step * grad_part) / grad
-    of_sync = np.where(alone, 0.0, by_step * sync_part / sync)
-    mixed = grad_part * (log_grad - largest) + sync_part * (log_sync - largest) - log_total / gamma
-    of_across, of_within = np.where(several, of_sync, 0.0), np.where(several, 0.0, of_sync)
-    return value, np.array(
-        [
-            of_grad.sum(),
-            of_grad @ local_batch,
-            of_across.sum() - 2 * RATIO_PENALTY * across**2 / alpha_n,
-            of_across @ beyond_two + 2 * RATIO_PENALTY * across / alpha_n,
-            of_within.sum() - 2 * RATIO_PENALTY * within**2 / alpha_l,
-            of_within @ beyond_two + 2 * RATIO_PENALTY * within / alpha_l,
-            by_step @ mixed / gamma + 2 * GAMMA_PENALTY * (gamma - 1),
-        ]
-    )
+    def __init__(self, points: FloatArray) -> None:
+        """points: (5, points) as of `Point`."""
+        nodes, gpus, self.local_batch, grad_s, step_s = points
+        self.count = len(gpus)
+        self.beyond_two = np.maximum(gpus - 2, 0.0)
+        self.several, self.alone = nodes > 1, gpus <= 1
+        self.across = (self.several & ~self.alone).astype(np.float64)  # 1 where it counts, to multiply with
+        self.within = (~self.several & ~self.alone).astype(np.float64)
+        self.spans_nodes = bool(self.several.any())
+        self.log_grad_s, self.log_step_s = np.log(grad_s), np.log(step_s)
+        self._at: list[float] = []  # where the gradient was worked out last
+        self._gradient = np.zeros(7)
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        """At the point that was asked about last, or another one."""
+        if x.tolist() != self._at:
+            self(x)
+        return self._gradient
+
+    def __call__(self, x: FloatArray) -> float:
+        """The value."""
+        alpha_c, beta_c, alpha_n, beta_n, alpha_l, beta_l, gamma = self._at = x.tolist()
+        count, local_batch, beyond_two = self.count, self.local_batch, self.beyond_two
+        times = np.empty((2, count))
+        grad, sync = times
+        np.add(alpha_c, beta_c * local_batch, out=grad)
+        np.add(alpha_l, beta_l * beyond_two, out=sync)
+        if self.spans_nodes:
+            np.copyto(sync, alpha_n + beta_n * beyond_two, where=self.several)
+        np.copyto(sync, NO_SYNC_S, where=self.alone)
+        # T_step = (T_grad^γ + T_sync^γ)^(1/γ), with the larger one taken out of the sum.
+        logs = np.log(times)
+        largest = np.maximum(logs[0], logs[1])
+        grad_error = logs[0] - self.log_grad_s
+        logs -= largest
+        parts = np.exp(gamma * logs)
+        total = parts[0] + parts[1]
+        parts /= total
+        log_total = np.log(total) / gamma
+        step_error = largest + log_total - self.log_step_s
+        grad_rms, step_rms = sqrt(grad_error @ grad_error / count), sqrt(step_error @ step_error / count)
+        # The published penalties: γ near 1, and little cost for each further node or GPU.
+        across, within = beta_n / alpha_n, beta_l / alpha_l
+        penalty = GAMMA_PENALTY * (gamma - 1) ** 2
+        value = grad_rms + step_rms + penalty + RATIO_PENALTY * (across**2 + within**2)
+
+        # The gradient by the chain rule: first of both errors, then of T_grad and T_sync, then of parameters.
+        by_grad = grad_error / (count * grad_rms) if grad_rms > 0 else np.zeros(count)
+        by_step = step_error / (count * step_rms) if step_rms > 0 else np.zeros(count)
+        of_grad = (by_grad + by_step * parts[0]) / grad
+        of_sync = by_step * parts[1] / sync
+        mixed = parts * logs
+        of_within = of_sync * self.within
+        of_across = of_sync * self.across if self.spans_nodes else _NONE
+        self._gradient = np.array(
+            [
+                np.add.reduce(of_grad),
+                of_grad @ local_batch,
+                np.add.reduce(of_across) - 2 * RATIO_PENALTY * across**2 / alpha_n,
+                (of_across @ beyond_two if self.spans_nodes else 0.0) + 2 * RATIO_PENALTY * across / alpha_n,
+                np.add.reduce(of_within) - 2 * RATIO_PENALTY * within**2 / alpha_l,
+                of_within @ beyond_two + 2 * RATIO_PENALTY * within / alpha_l,
+                by_step @ (mixed[0] + mixed[1] - log_total) / gamma + 2 * GAMMA_PENALTY * (gamma - 1),
+            ]
+        )
+        return value
+
+
+_NONE = np.zeros(0)

@@ -213,6 +213,8 @@ class Program:
             return self.start
         most = np.maximum.reduceat(value, self.start)
         hits = (value == most[self.row]).nonzero()[0]
+        if hits.size == self.rows:  # no row has equals
+            return hits
         is_first = np.diff(self.row[hits], prepend=-1) > 0
         first: IntArray = hits[is_first]
         return first

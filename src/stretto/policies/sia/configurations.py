@@ -334,6 +334,10 @@ def _within_range(
 def _first_sizes(sizes: IntArray, fewest: IntArray, replica: IntArray) -> IntArray:
     """(jobs,) the smallest size of whole replicas that is not below a job's fewest GPUs, 0 where none is."""
     first = np.zeros_like(fewest)
+    alike = replica[:1]
+    if (replica == alike).all():  # as nearly always: there is nothing to sort out
+        whole = sizes[sizes % alike == 0] if alike.size else sizes
+        return np.append(whole, 0)[np.searchsorted(whole, fewest)]
     for each in np.unique(replica).tolist():
         whole = sizes[sizes % each == 0]
         rows = np.flatnonzero(replica == each)

@@ -35,6 +35,7 @@ class ProfiledModel:
     )
     _stats: dict[tuple[float, int], tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
     _gains: dict[tuple[float, int], float] = field(default_factory=dict, init=False, repr=False)
+    _largest: dict[tuple[str, int], int] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
@@ -85,7 +86,11 @@ class ProfiledModel:
 
     def largest_local(self, gpu_type: str, replicas: int) -> int:
         """The largest local batch profiled on that many replicas: `StepTimes.largest_local`."""
-        return self.on(gpu_type).largest_local(replicas)
+        key = (gpu_type, replicas)
+        found = self._largest.get(key)
+        if found is None:
+            found = self._largest[key] = self.on(gpu_type).largest_local(replicas)
+        return found
 
     def single_gpu_samples_per_s(self, gpu_type: str) -> float:
         """Throughput of one replica alone, before the slow-down; NaN where that was not measured."""

@@ -82,6 +82,7 @@ class TrainingRun:
     local_batch: int = 0
     accumulation: int = 0
     samples: float = 0.0  # processed so far
+    replicas: int = 0  # copies of the model that train side by side, on what it holds
     dictated: tuple[int, ...] = ()  # samples on each GPU, where the policy chose them
     countdown_s: float = 0.0  # until the first step after a start
     reach: float = 1.0  # its speed over that within one domain of each level of the network
@@ -107,13 +108,11 @@ class TrainingRun:
         if self.of_model is not None:
             self.evidence = self.of_model.shown_to(evidence, self.epoch)
 
-    @property
-    def replicas(self) -> int:
-        """Copies of the model that train side by side; one takes several GPUs in hybrid parallel jobs."""
-        return self.replicas_on(self.kind, self.shape)
-
     def replicas_on(self, kind: int, shape: tuple[int, ...]) -> int:
-        """Copies of the model for which so many GPUs of a type on each node are enough."""
+        """Copies of the model for which so many GPUs of a type on each node are enough.
+
+        One takes several GPUs in hybrid parallel jobs.
+        """
         return sum(shape) // int(self.truth.limits.replica_gpus[kind])
 
     @property
@@ -134,7 +133,7 @@ class TrainingRun:
         """
         self.now_s = now_s
         if not shape:
-            self.kind, self.shape = -1, ()
+            self.kind, self.shape, self.replicas = -1, (), 0
             return False
         same = kind == self.kind and shape == self.shape
         retuned, self.dictated = local_batch != self.dictated, local_batch
@@ -144,7 +143,7 @@ class TrainingRun:
                 self._choose_batch()
             return False
         resized = kind == self.kind and bool(self.shape) and self.settings.resize_s is not None
-        self.kind, self.shape = kind, shape
+        self.kind, self.shape, self.replicas = kind, shape, self.replicas_on(kind, shape)
         if resized:
             self.countdown_s += self.settings.resize_s or 0.0
             self._choose_batch()
@@ -167,10 +166,11 @@ class TrainingRun:
         whole_seconds = self.settings.fidelity is Fidelity.ARTIFACT
         while left_s > 0 and not self.done:
             step_s, sync_s = self._step()
-            rate = self._observe_and_rate(step_s, sync_s)
+            batch = self._batch
+            rate = self._observe_and_rate(step_s, sync_s, batch)
             needed = self.truth.epoch_ends[self.epoch] - self.progress
             begun_s = left_s
-            samples_per_s = self._batch / self._iteration_s(step_s, sync_s)
+            samples_per_s = batch / self._iteration_s(step_s, sync_s)
             if rate * left_s < needed:
                 self.progress += rate * left_s
                 left_s = 0.0
@@ -188,7 +188,7 @@ class TrainingRun:
         """When the current epoch ends if nothing changes; infinite while it holds no GPUs."""
         if not self.shape or self.done:
             return inf
-        rate = self._rate(*self._step())
+        rate = self._rate(*self._step(), self._batch)
         wait_s = (self.truth.epoch_ends[self.epoch] - self.progress) / rate
         if self.settings.fidelity is Fidelity.ARTIFACT:
             wait_s = float(ceil(wait_s))  # the step in which the artifact would see it
@@ -213,9 +213,8 @@ class TrainingRun:
     def _iteration_s(self, step_s: float, sync_s: float) -> float:
         return (step_s + self.accumulation * (step_s - sync_s)) * self.truth.slowdown / self.reach
 
-    def _rate(self, step_s: float, sync_s: float) -> float:
+    def _rate(self, step_s: float, sync_s: float, batch: int) -> float:
         """Progress per second at the present batch: gain / iteration time / slow-down."""
-        batch = self._batch
         grad_sqr, grad_var = self.truth.grad_stats(batch, self.epoch)
         scale = batch / self.truth.limits.init_batch
         noise = grad_var / scale + grad_sqr
@@ -223,9 +222,9 @@ class TrainingRun:
         iteration_s = step_s + self.accumulation * (step_s - sync_s)
         return gain / iteration_s / self.truth.slowdown * self.reach
 
-    def _observe_and_rate(self, step_s: float, sync_s: float) -> float:
+    def _observe_and_rate(self, step_s: float, sync_s: float, batch: int) -> float:
         """Record what this segment shows, and return its progress per second."""
-        grad_sqr, grad_var = self.truth.grad_stats(self._batch, self.epoch)
+        grad_sqr, grad_var = self.truth.grad_stats(batch, self.epoch)
         before = self.evidence
         assert before is not None
         observed = before.observed
@@ -242,11 +241,11 @@ class TrainingRun:
         if of_type is not observed[self.kind] or grad_sqr != before.grad_sqr or grad_var != before.grad_var:
             observed = (*observed[: self.kind], of_type, *observed[self.kind + 1 :])
             self.evidence = Evidence(before.limits, observed, grad_sqr, grad_var, before.fixed_batch)
-        return self._rate(step_s, sync_s)
+        return self._rate(step_s, sync_s, batch)
 
     def _choose_batch(self) -> None:
         """Re-choose local batch and accumulation for the GPUs held, as the job's own agent would."""
-        if not self.shape:
+        if not self.shape or self.done:
             return
         self.learn_of_model()
         evidence = self.evidence
