@@ -45,8 +45,8 @@ def test_shares_that_keep_all_are_neither_compared_nor_counted(monkeypatch: pyte
     def refuse(*_: Any) -> None:
         raise AssertionError("rows are looked at although nothing changes")
 
-    monkeypatch.setattr("stretto.scheduler.check._check_range", refuse)
-    monkeypatch.setattr("stretto.scheduler.check._there", refuse)
+    monkeypatch.setattr("stretto.scheduler.check.check_range", refuse)
+    monkeypatch.setattr("stretto.scheduler.check.holdable_gpus", refuse)
     check_shares(snapshot, shares)
     assert rows_to_settle(snapshot, shares) == ([], set())
     assert Consolidated().place(snapshot, shares) is snapshot.placement

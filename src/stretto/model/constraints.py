@@ -136,7 +136,7 @@ class Constraints:
         """The constraints as they stand a while later, when some reservations and periods are over."""
         if not self.reservations and not self.going_on_until_s:
             return self
-        left = tuple(one for one in self.reservations if one.until_s > now_s)
+        left = tuple(kept for kept in self.reservations if kept.until_s > now_s)
         going_on = {job: until_s for job, until_s in self.going_on_until_s.items() if until_s > now_s}
         if (len(left), len(going_on)) == (len(self.reservations), len(self.going_on_until_s)):
             return self

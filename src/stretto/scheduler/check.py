@@ -24,7 +24,7 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     cluster, requests = snapshot.cluster, jobs.requests
     if requests.accept_all and shares.keep_all(jobs):
         return
-    _check_range(snapshot, shares)
+    check_range(snapshot, shares)
     typed = (shares.gpus > 0) & (shares.kind >= 0)
     if not requests.accept_all and not jobs.allowed_kinds[typed, shares.kind[typed]].all():
         wrong = np.flatnonzero(typed)[~jobs.allowed_kinds[typed, shares.kind[typed]]]
@@ -35,7 +35,7 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     if requests.any_mixes:
         typed &= ~jobs.heterogeneous  # a job that mixes types is caught in the placement
     used = np.bincount(shares.kind[typed], shares.gpus[typed], len(cluster.types)).astype(np.int64)
-    there = _there(snapshot)
+    there = holdable_gpus(snapshot)
     if (used > there).any():
         kind = int((used > there).argmax())
         name = cluster.type_names[kind]
@@ -44,7 +44,7 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
         raise BadPlan(f"the policy gives {shares.gpus.sum()} GPUs, expected at most {there.sum()}")
 
 
-def _check_range(snapshot: Snapshot, shares: Shares) -> None:
+def check_range(snapshot: Snapshot, shares: Shares) -> None:
     """Raise BadPlan where a job that is to have other GPUs than it holds is to have too few or too many."""
     jobs, stand_ins = snapshot.jobs, snapshot.cluster.stand_ins
     rows = ((shares.gpus != jobs.held_gpus) & (shares.gpus > 0)).nonzero()[0]
@@ -58,12 +58,14 @@ def _check_range(snapshot: Snapshot, shares: Shares) -> None:
         fewest = np.where(shares.profiling[rows], 1, fewest)
     outside = (gpus < fewest) | (gpus > most)
     if outside.any():
-        at = int(outside.argmax())
-        expected = f"{fewest[at]} to {most[at]}" if fewest[at] < most[at] else f"{fewest[at]}"
-        raise BadPlan(f"the policy gives job {jobs.ids[int(rows[at])]} {gpus[at]} GPUs, expected {expected}")
+        first = int(outside.argmax())
+        least, largest = fewest[first], most[first]
+        expected = f"{least} to {largest}" if least < largest else f"{least}"
+        row = int(rows[first])
+        raise BadPlan(f"the policy gives job {jobs.ids[row]} {gpus[first]} GPUs, expected {expected}")
 
 
-def _there(snapshot: Snapshot) -> IntArray:
+def holdable_gpus(snapshot: Snapshot) -> IntArray:
     """(types,) GPUs that jobs may hold: a job may stay on a node that takes no new ones."""
     if snapshot.all_usable:
         return snapshot.capacity
