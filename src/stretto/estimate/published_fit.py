@@ -111,7 +111,7 @@ class Objective:
         # The published penalties: γ near 1, and little cost for each further node or GPU.
         across, within = beta_n / alpha_n, beta_l / alpha_l
         penalty = GAMMA_PENALTY * (gamma - 1) ** 2
-        value = grad_rms + step_rms + penalty + RATIO_PENALTY * (across**2 + within**2)
+        value: float = grad_rms + step_rms + penalty + RATIO_PENALTY * (across**2 + within**2)
 
         # The gradient by the chain rule: first of both errors, then of T_grad and T_sync, then of parameters.
         by_grad = grad_error / (count * grad_rms) if grad_rms > 0 else np.zeros(count)

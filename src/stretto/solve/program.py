@@ -212,7 +212,7 @@ class Program:
         if not self.rows:
             return self.start
         most = np.maximum.reduceat(value, self.start)
-        hits = (value == most[self.row]).nonzero()[0]
+        hits: IntArray = (value == most[self.row]).nonzero()[0]
         if hits.size == self.rows:  # no row has equals
             return hits
         is_first = np.diff(self.row[hits], prepend=-1) > 0
