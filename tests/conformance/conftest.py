@@ -20,11 +20,14 @@ WORLDS = ["local", "emulated", "ray", "slurm", "kubernetes", "kubelets"]
 LONG_THERE = {
     "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on": ("ray", "slurm"),
     "test_while_nobody_answers_orders_are_refused_and_nothing_is_concluded": ("ray", "slurm"),
-    "test_a_job_goes_on_elsewhere_when_its_node_dies_and_the_node_is_used_again": ("slurm",),
+    "test_a_job_goes_on_elsewhere_when_its_node_dies_and_the_node_is_used_again": ("ray", "slurm"),
     "test_a_cluster_that_is_away_for_a_while_loses_nothing": ("ray", "slurm"),
     "test_jobs_of_a_slow_cluster_that_loses_answers_run_once_each": ("ray", "slurm"),
     "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
+    "test_who_waits_for_gpus_says_so_and_starts_when_they_are_free": ("ray", "slurm"),
+    "test_idle_connections_without_a_token_end_no_job": ("emulated", "ray", "kubernetes"),
+    "test_a_user_who_does_everything_at_once_keeps_nobody_from_running": ("emulated", "ray", "kubernetes"),
     "test_a_training_that_came_by_upload_trains_on_each_sample_once": ("local", "ray", "kubernetes"),
 }
 # What takes a minute, and what the normal run has of it over one cluster is enough.

@@ -24,7 +24,8 @@ def a_training(seen: Path, epochs: int) -> dict[str, Any]:
     """A job file of a network that learns digits, and notes what it was trained on."""
     return {
         "name": "digits",
-        "run": f"exec {sys.executable} digits_cnn.py --channels 32 --epochs {epochs} --seen {seen}",
+        "run": f"exec {sys.executable} digits_cnn.py --channels 32 --epochs {epochs} --target 0"
+        f" --seen {seen}",
         "workdir": str(EXAMPLES),
         "resources": {"accelerators": 1},
         "elastic": {"min": 1, "max": 2},

@@ -73,7 +73,11 @@ def test_the_server_takes_a_base_as_it_is(plane: ControlPlane, base: str) -> Non
         assert "(server dry run)" in done.stdout
 
 
-@pytest.mark.parametrize("number", range(len(VALUES)))
+# Rendering by a library in Python takes seconds: the normal run has every fourth.
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(number, marks=pytest.mark.long if number % 4 else ()) for number in range(len(VALUES))],
+)
 def test_the_server_takes_what_the_chart_makes_of_values(plane: ControlPlane, number: int) -> None:
     wanted = [each for each in objects(VALUES[number]) if each["kind"] not in NOT_THERE]
     text = yaml.safe_dump_all(wanted)

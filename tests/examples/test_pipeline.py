@@ -10,7 +10,7 @@ from tests.service.running import Running
 
 from stretto.demo.own_service import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.large]
+pytestmark = [pytest.mark.processes, pytest.mark.large, pytest.mark.long]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAMPLES = 1437  # of the digits, those to train on

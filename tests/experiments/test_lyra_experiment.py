@@ -147,11 +147,13 @@ def test_loans_are_used_more_where_fungible_jobs_go_there_first_and_most_on_dema
     assert means["own first"] < means["lent first"] < means["lent first, on demand"] <= 1
 
 
+@pytest.mark.long
 def test_a_reclaim_is_satisfied_in_part_by_servers_without_base_workers() -> None:
     shares = ours(lending.reclaims(MADE))
     assert all(0 < (shares[name, "spared_share"] or 0.0) <= 1 for name in ("basic", "ideal"))
 
 
+@pytest.mark.long
 def test_usage_by_the_hour_is_a_share_and_rises_with_lyra() -> None:
     values = ours(tables.figure7(MADE))
     hours = [value for (row, metric), value in values.items() if metric.startswith("usage_hour")]
@@ -166,11 +168,13 @@ def test_usage_by_the_hour_is_a_share_and_rises_with_lyra() -> None:
     )
 
 
+@pytest.mark.long
 def test_what_each_worker_loses_makes_jobs_slower() -> None:
     values = ours(tables.figure8(MADE))
     assert (values["ideal: a fifth less / linear", "avg_jct_s"] or 0.0) > 1.0
 
 
+@pytest.mark.long
 def test_the_traces_of_figure_12_are_days_of_the_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "TRACES", 2)
     values = ours(tables.figure12(MADE))

@@ -72,6 +72,7 @@ def test_the_table_names_the_worst_class_of_each_policy(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (mixed_workload, mixed_causes):
         monkeypatch.setattr(module, "JOBS", {mixed_causes.LOAD: 12})

@@ -158,6 +158,7 @@ def test_figure_3_has_the_accuracy_of_real_trainings_by_workers(monkeypatch: pyt
 
 
 @pytest.mark.torch
+@pytest.mark.long
 def test_figure_13_has_the_loss_of_real_trainings_against_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "THIRD", 8)
     values = ours(batches.figure13(MADE))

@@ -105,6 +105,7 @@ def test_every_part_of_the_other_figures_has_its_rows() -> None:
         assert all(any(name.startswith(begin) for name in names) for begin in begins)
 
 
+@pytest.mark.long
 def test_the_estimators_parts_can_be_switched_off_one_by_one() -> None:
     values = ours(figure9(MADE))
     assert ("a H_MIX2: static profiling", "longest_wait_to_be_profiled_s") in values
@@ -113,6 +114,7 @@ def test_the_estimators_parts_can_be_switched_off_one_by_one() -> None:
     assert ("d H_MIX2, noise 40%", "R_slo") in values
 
 
+@pytest.mark.long
 def test_the_selectors_decisions_are_timed_and_their_proofs_counted() -> None:
     values = ours(figure10(MADE))
     assert ("a H_MIX1, lease of 10 min", "R_slo") in values
@@ -121,6 +123,7 @@ def test_the_selectors_decisions_are_timed_and_their_proofs_counted() -> None:
     assert 0.0 <= proved <= 1.0
 
 
+@pytest.mark.long
 def test_chronus_is_run_with_each_of_unischeds_parts() -> None:
     names = {name for name, _ in ours(figure12(MADE))}
     variants = ("unisched", "chronus", "chronus + estimator", "chronus + selector")

@@ -184,6 +184,7 @@ def test_a_standby_on_postgresql_takes_over_running_pods(
         print(f"\na leader is killed: {said}; load {os.getloadavg()[0]:.1f}")
 
 
+@pytest.mark.long
 def test_a_leader_that_was_frozen_commands_nothing_once_a_standby_has_taken_over(
     pair: Pair, server: PostgreSQL, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,7 +33,7 @@ name: digits
 image: {image}
 run: |
   echo "in $APPTAINER_CONTAINER with $HUB"
-  exec {python} digits_cnn.py --channels 32 --epochs 40
+  exec {python} digits_cnn.py --channels 32 --epochs 40 --target 0
 resources: {{accelerators: 1}}
 elastic: {{min: 1, max: 2}}
 batch: {{init: 64}}

@@ -49,7 +49,8 @@ class Trainings:
         seen = self.folder / f"seen-{len(self.seen)}"
         job = {
             "name": "digits",
-            "run": f"exec {sys.executable} digits_cnn.py --channels 32 --epochs {epochs} --seen {seen}",
+            "run": f"exec {sys.executable} digits_cnn.py --channels 32 --epochs {epochs} --target 0"
+            f" --seen {seen}",
             "workdir": str(EXAMPLES),
             "resources": {"accelerators": 1},
             "elastic": {"min": 1, "max": 4},

@@ -14,7 +14,7 @@ from stretto.sdk import read_results
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.large, pytest.mark.torch]
+pytestmark = [pytest.mark.processes, pytest.mark.large, pytest.mark.torch, pytest.mark.long]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ITEMS, COPIES, BATCH = 1797, 2, 16

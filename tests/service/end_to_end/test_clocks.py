@@ -69,8 +69,13 @@ def in_an_hour() -> str:
     return datetime.fromtimestamp(time.time() + HOUR_S, UTC).isoformat()
 
 
-@pytest.mark.parametrize("days", [40, -40])
-@pytest.mark.parametrize("while_running", [True, False])
+@pytest.mark.parametrize(
+    ("while_running", "days"),
+    [
+        (True, 40),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in ((True, -40), (False, 40), (False, -40))),
+    ],
+)
 def test_a_clock_that_is_wrong_for_a_while_ends_nothing_and_is_wrong_for_nobody_after_that(
     machine: Jumping, days: int, while_running: bool
 ) -> None:

@@ -12,7 +12,7 @@ from stretto.demo.own_service import until
 
 from ..running import Running
 
-pytestmark = [pytest.mark.processes, pytest.mark.large]
+pytestmark = [pytest.mark.processes, pytest.mark.large, pytest.mark.long]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS = ("--slots", "3", "--gpu-type", "cpu", "--policy", "ones")

@@ -70,6 +70,7 @@ def test_a_leader_that_was_frozen_while_its_database_forgot_it_ends_by_itself(
     a_sleeper_ends_and_leaves_the_workers_of_the_next_leader_alone(first, second, end_its_sessions)
 
 
+@pytest.mark.long
 def test_a_leader_that_was_frozen_while_its_lock_was_removed_ends_by_itself(tmp_path: Path) -> None:
     def remove_its_lock() -> None:
         (tmp_path / "state" / "stretto.db.lock").unlink()

@@ -108,10 +108,20 @@ MIDDLE = "WHERE seq = (SELECT max(seq) / 2 FROM stretto_log)"
     ("damage", "said"),
     [
         pytest.param(without_wal, "it is gone|and had come to event", id="the WAL is gone"),
-        pytest.param(with_garbled_wal, "it is gone|and had come to event", id="the WAL is garbled"),
-        pytest.param(emptied, "it is gone", id="the database is empty"),
+        pytest.param(
+            with_garbled_wal,
+            "it is gone|and had come to event",
+            id="the WAL is garbled",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(emptied, "it is gone", id="the database is empty", marks=pytest.mark.long),
         pytest.param(gone, "it is gone", id="the database is gone"),
-        pytest.param(changed("DELETE FROM stretto_log"), "it ends at event 0, and had", id="no rows"),
+        pytest.param(
+            changed("DELETE FROM stretto_log"),
+            "it ends at event 0, and had",
+            id="no rows",
+            marks=pytest.mark.long,
+        ),
         pytest.param(changed(f"DELETE FROM stretto_log {MIDDLE}"), r"event \d+ missing", id="a row is gone"),
         pytest.param(
             changed(f"UPDATE stretto_log SET body = '{{' {MIDDLE}"),
@@ -168,15 +178,29 @@ def killed_on_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnSer
             r"it ends at event \d+, and had come to event \d+",
             id="an older dump was restored",
         ),
-        pytest.param(f"DELETE FROM stretto_log {MIDDLE}", r"event \d+ missing", id="a row is gone"),
-        pytest.param("TRUNCATE stretto_log", "it ends at event 0, and had", id="no rows"),
+        pytest.param(
+            f"DELETE FROM stretto_log {MIDDLE}",
+            r"event \d+ missing",
+            id="a row is gone",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "TRUNCATE stretto_log",
+            "it ends at event 0, and had",
+            id="no rows",
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             f"UPDATE stretto_log SET body = '{{}}' {MIDDLE}",
             r"event \d+ is not what was written",
             id="a body was changed",
+            marks=pytest.mark.long,
         ),
         pytest.param(
-            "DROP SCHEMA public CASCADE; CREATE SCHEMA public", "it is gone", id="another, empty database"
+            "DROP SCHEMA public CASCADE; CREATE SCHEMA public",
+            "it is gone",
+            id="another, empty database",
+            marks=pytest.mark.long,
         ),
     ],
 )

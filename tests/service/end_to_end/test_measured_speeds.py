@@ -56,7 +56,11 @@ UNISCHED = (
 
 @pytest.mark.parametrize(
     ("policy", "settings"),
-    [("afs", ()), ("optimus", ("--set", "policy.round_s=2")), ("unisched", UNISCHED)],
+    [
+        pytest.param("afs", (), marks=pytest.mark.long),
+        pytest.param("optimus", ("--set", "policy.round_s=2"), marks=pytest.mark.long),
+        ("unisched", UNISCHED),
+    ],
 )
 def test_a_real_job_that_does_not_scale_keeps_one_worker_beside_one_that_does(
     tmp_path: Path, policy: str, settings: tuple[str, ...]

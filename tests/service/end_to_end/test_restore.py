@@ -119,6 +119,7 @@ def test_a_restored_backup_goes_on_without_what_came_after_it(drill: Drill) -> N
         assert client.wait(drill.known)["state"] == "CANCELLED"
 
 
+@pytest.mark.long
 def test_a_log_that_is_gone_gives_no_id_a_second_time(drill: Drill) -> None:
     drill.replace_log(with_backup=False)
     assert "it is gone" in drill.is_refused()
@@ -128,6 +129,7 @@ def test_a_log_that_is_gone_gives_no_id_a_second_time(drill: Drill) -> None:
     assert drill.go_on(drill.service)[0] == str(int(drill.lost) + 1)
 
 
+@pytest.mark.long
 def test_a_backup_beside_what_it_does_not_know_gives_no_id_a_second_time(drill: Drill) -> None:
     drill.replace_log(with_backup=True)
     (drill.service.state / "log.mark").unlink()  # nothing is said of how far the log had come

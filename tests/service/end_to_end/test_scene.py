@@ -109,7 +109,10 @@ def test_four_kinds_of_real_jobs_share_the_workers(
     assert [one.name for one in outcomes if not one.is_good] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     output = tmp_path / "output"
     folder = tmp_path / "temporary"

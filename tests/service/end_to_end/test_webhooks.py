@@ -29,7 +29,7 @@ class Receiver(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_what_waits_when_a_service_ends_is_delivered_by_the_next_one(tmp_path: Path, number: int) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))

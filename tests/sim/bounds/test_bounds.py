@@ -62,7 +62,9 @@ def test_no_policy_passes_a_bound(name: str, workload: Workload, cluster: Cluste
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", Batches)
-@pytest.mark.parametrize("policy", ["sia", "pollux", "stretto", "ones"])
+@pytest.mark.parametrize(
+    "policy", ["sia", "stretto", *(pytest.param(one, marks=pytest.mark.long) for one in ("pollux", "ones"))]
+)
 def test_no_policy_passes_the_bound_of_trainings(policy: str, batches: Batches) -> None:
     cluster = cluster_of("two", (GpuType("v100"), 2, 4), (GpuType("t4"), 2, 4))
     names = [name for name in known_models() for _ in range(3)][:12]

@@ -1,6 +1,7 @@
 """A `Backend` over Slurm: what is asked of it becomes orders at once, and looks show what came of them."""
 
 import asyncio
+import errno
 import logging
 import shutil
 import signal as signals
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from stretto.agent import run_directory
 from stretto.agent.log_bounds import LogBound
@@ -71,7 +73,9 @@ class SlurmBackend:
         self.known: dict[str, WorkerJob] = {}
         self.looking = Poller(self.asking, options, service, self.known, self.runs)
         self.looking.reserved_for_us = lambda node: bool(self._reserved(node))
-        self.starting: dict[str, asyncio.Lock] = {}
+        # Locks of starts, by worker, as long as some start holds or awaits one.
+        self.starting = WeakValueDictionary[str, asyncio.Lock]()
+        self.writing: dict[str, asyncio.Task[WorkerJob]] = {}  # by worker
         self.supervisor_script = Path()
         self.epoch = 0  # of the service that leads
         self.looking.leads = lambda: Fence(self.folder / "epoch.json").epoch <= self.epoch or not self.epoch
@@ -135,13 +139,10 @@ class SlurmBackend:
         """Submit a worker job, unless that was done before."""
         await self._check_leader()
         async with self.starting.setdefault(worker.id, asyncio.Lock()):
-            try:
-                return await self._start(worker)
-            finally:
-                self.starting.pop(worker.id, None)
+            return await self._start(worker)
 
     async def _start(self, worker: WorkerStart) -> WorkerState:
-        job = self.known.get(worker.id)
+        job = await self.written_before(worker.id)
         if job is not None:
             if run_directory.asked_for(job.started) != run_directory.asked_for(_as_started(worker)):
                 raise StartRefused(f"worker {worker.id} was started with another request")
@@ -157,7 +158,7 @@ class SlurmBackend:
         others = self.looking.others.get(node.name, NodeResources())
         resources = worker_jobs.resources_of(worker, share_of(node, len(worker.gpus), others))
         if job is None:
-            job = await self._write_down(worker, resources)
+            job = await self.write_down(worker, resources)
         elif await self._was_submitted(job):
             return job.state
         gres = gres_of(node, len(worker.gpus)) if worker.gpus else ""
@@ -214,13 +215,34 @@ class SlurmBackend:
             )
         return node, partition
 
-    async def _write_down(self, worker: WorkerStart, resources: NodeResources) -> WorkerJob:
+    async def written_before(self, worker_id: str) -> WorkerJob | None:
+        """What an earlier start wrote down, or is writing, though it was given up or failed meanwhile."""
+        if writing := self.writing.get(worker_id):
+            with suppress(OSError):
+                return await asyncio.shield(writing)
+        return self.known.get(worker_id) or await self.looking.found(worker_id)
+
+    async def write_down(self, worker: WorkerStart, resources: NodeResources) -> WorkerJob:
+        """The worker job in a directory of its own; a start that is given up does not end what writes it."""
+        writing = asyncio.create_task(self._written_down(worker, resources))
+        self.writing[worker.id] = writing
+        writing.add_done_callback(lambda done: self._was_written(worker.id, done))
         try:
-            run = await asyncio.to_thread(worker_jobs.prepare, self.runs, worker, resources, self.options)
-            job = self.known[worker.id] = await asyncio.to_thread(worker_job_at, run)
+            return await asyncio.shield(writing)
         except OSError as failure:
+            if failure.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another attempt has another name
+                raise StartRefused(f"worker {worker.id}: its directory is there, and damaged") from None
             raise NotNow(f"worker {worker.id} cannot be written down: {failure}") from failure
+
+    async def _written_down(self, worker: WorkerStart, resources: NodeResources) -> WorkerJob:
+        run = await asyncio.to_thread(worker_jobs.prepare, self.runs, worker, resources, self.options)
+        job = self.known[worker.id] = await asyncio.to_thread(worker_job_at, run)
         return job
+
+    def _was_written(self, worker_id: str, done: asyncio.Task[WorkerJob]) -> None:
+        del self.writing[worker_id]
+        if not done.cancelled():
+            done.exception()  # looked at, as the start may have been given up
 
     async def _was_submitted(self, known: WorkerJob) -> bool:
         """Whether an earlier attempt to start reached Slurm, though its answer did not reach us."""

@@ -323,7 +323,7 @@ class Poller:
         for worker_id, job in by_comment(jobs, worker_jobs.comment_of(self.service, "")):
             if job.is_over or "COMPLETING" in job.states:
                 continue
-            worker = self.known.get(worker_id) or await self._found(worker_id)
+            worker = self.known.get(worker_id) or await self.found(worker_id)
             if worker is None or worker.ended:
                 await self.asking.cancel(job.id)
                 continue
@@ -339,7 +339,7 @@ class Poller:
             elif worker.notes.stop_s is not None and worker.notes.running is not None:
                 await self._press(worker, now_s)
 
-    async def _found(self, worker_id: str) -> WorkerJob | None:
+    async def found(self, worker_id: str) -> WorkerJob | None:
         """A worker job of our service that another connection has written down; None where none has."""
         run = self.runs / worker_id
         if not await asyncio.to_thread((run / "start.json").exists):
