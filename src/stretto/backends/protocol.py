@@ -190,6 +190,16 @@ class Fences(Protocol):
 
 
 @runtime_checkable
+class Remarks(Protocol):
+    """A backend whose cluster may lack something that no node and no job shows."""
+
+    @property
+    def remark(self) -> str:
+        """What somebody should look after there, for everybody to read; "" for nothing."""
+        ...
+
+
+@runtime_checkable
 class HandsSecrets(Protocol):
     """A backend that hands `WorkerStart.secrets` to the worker and to nothing else.
 

@@ -1,6 +1,7 @@
 """A Lease says which service leads, and a former leader writes nothing once another has commanded."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.backends.kubernetes.test_growing import ONE, growing, placeholders
 
 from stretto.backends.kubernetes import backend as backends
 from stretto.backends.kubernetes.backend import KubernetesBackend
-from stretto.backends.protocol import BackendUnreachable, Fences, StaleLeader
+from stretto.backends.protocol import BackendUnreachable, Fences, Remarks, StaleLeader
 
 pytestmark = pytest.mark.sockets
 
@@ -117,13 +118,52 @@ async def test_commands_at_the_same_time_look_once(tmp_path: Path) -> None:
         assert len(server.of("GET", "leases")) == looks + 1
 
 
-async def test_nothing_is_commanded_while_the_leader_is_not_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [401, 429, 500])  # which say nothing of the Lease
+async def test_nothing_is_commanded_while_the_leader_is_not_known(tmp_path: Path, code: int) -> None:
     async with backend_in_memory(tmp_path) as (server, backend):
         backend.epoch = 1
-        server.fail("GET", "leases", 403, "leases is forbidden")
-        with pytest.raises(BackendUnreachable, match="refuses the Lease of the leader: leases is forbidden"):
+        server.fail("GET", "leases", code, "etcdserver: no leader", times=50)
+        with pytest.raises(BackendUnreachable, match=r"etcdserver: no leader"):
             await backend.start(WORKER)
         assert server.of("POST", "pods") == []
+        server.faults.clear()
         server.fail("POST", "leases", 409, "somebody was faster")
         await backend.start(WORKER)
         assert len(server.of("POST", "leases")) == 2
+
+
+FORBIDDEN = 'leases.coordination.k8s.io is forbidden: User "stretto" cannot {} resource "leases"'
+
+
+@pytest.mark.parametrize(("method", "verb"), [("GET", "get"), ("POST", "create")])
+async def test_a_service_without_rights_on_leases_works_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str, verb: str
+) -> None:
+    async with backend_in_memory(tmp_path) as (server, backend), asyncio.timeout(60.0):
+        assert isinstance(backend, Remarks)
+        assert backend.remark == ""
+        server.fail(method, "leases", 403, FORBIDDEN.format(verb), times=1000)
+        backend.epoch = 1
+        assert (await backend.start(WORKER)).phase == "starting"
+        await backend.signal(WORKER.id, 10)
+        await backend.stop(WORKER.id, 5.0)
+        warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+        assert len(warnings) == 1
+        assert FORBIDDEN.format(verb) in warnings[0]
+        assert backend.remark == "the API server refuses the Lease of the leader, as its log says"
+        server.faults.clear()  # rights are given
+        await backend.delete_logs("8")
+        assert lease(server)["metadata"]["annotations"]["stretto.dev/epoch"] == "1"
+        assert backend.remark == ""
+
+
+async def test_a_former_leader_that_may_read_the_lease_only_is_refused_all_the_same(tmp_path: Path) -> None:
+    async with backend_in_memory(tmp_path) as (server, later), growing(tmp_path, server) as former:
+        former.epoch = 1
+        await former.start(WORKER)
+        later.epoch = 2
+        await later.signal(WORKER.id, 12)
+        for method in ("POST", "PATCH"):
+            server.fail(method, "leases", 403, FORBIDDEN.format("patch"), times=1000)
+        with pytest.raises(StaleLeader, match="leads, as leader 2: this was leader 1"):
+            await former.stop(WORKER.id, 5.0)

@@ -15,6 +15,7 @@ from stretto.backends.kubernetes import backend as backends
 from stretto.backends.kubernetes import job_secrets, manifests
 from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
 from stretto.backends.kubernetes.options import KubernetesOptions
+from stretto.backends.protocol import IdUsed
 
 pytestmark = pytest.mark.sockets
 
@@ -87,9 +88,17 @@ def copied(server: MemoryServer, namespace: str) -> None:
     pod = copy.deepcopy(server.objects["pods"]["jobs", name_of()])
     for key in ("uid", "resourceVersion"):
         del pod["metadata"][key]
+    if namespace == "jobs":  # first the other one goes, finalizer and all
+        server.remove("pods", name_of(), namespace)
     pod["metadata"]["namespace"] = namespace
     pod["spec"]["nodeName"] = "k1"
     server.put("pods", pod)
+
+
+async def until_marked(server: MemoryServer) -> None:
+    """Wait until the pod says which one it is."""
+    pods = server.objects["pods"]
+    await until(lambda: manifests.POD_UID in pods["jobs", name_of()]["metadata"]["annotations"])
 
 
 @pytest.mark.parametrize("namespace", ["", "jobs"])
@@ -118,3 +127,55 @@ async def test_pods_of_a_time_when_jobs_had_another_namespace_are_workers_still(
         async with service(tmp_path / "first", server, {"7": ""}, namespace="elsewhere") as again:
             assert [state.phase for state in await again.workers()] == ["running"]
             assert [node.others for node in await again.nodes()] == [0, 0]
+
+
+@pytest.mark.parametrize("namespace", ["jobs", "restored"])
+async def test_a_copy_of_a_pod_that_went_while_no_service_ran_is_not_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespace: str
+) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+    async with cluster(tmp_path) as server:
+        async with service(tmp_path / "first", server) as first:
+            await first.start(WORKER)
+            bind(server)
+            await until_marked(server)
+        copied(server, namespace)
+        server.objects["pods"].pop(("jobs", name_of()) if namespace != "jobs" else ("", ""), None)
+        async with service(tmp_path / "first", server, {"7": ""}) as again:
+            assert await again.workers() == []
+            assert [node.others for node in await again.nodes()] == [0, 2], "the copy is somebody else's"
+
+
+async def test_a_copy_that_takes_the_place_of_a_pod_does_not_bring_its_worker_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+    async with cluster(tmp_path) as server, service(tmp_path / "first", server) as running:
+        await running.start(WORKER)
+        bind(server)
+        await until_marked(server)
+        copied(server, "jobs")
+        copy_uid = server.objects["pods"]["jobs", name_of()]["metadata"]["uid"]
+        known = running.pod_informer.items
+        await until(lambda: known["jobs", name_of()].metadata.uid == copy_uid)
+        (worker,) = await running.workers()
+        assert (worker.phase, worker.why) == ("ended", "its pod was taken away, finalizer and all")
+        await running.forget(worker.id)
+        assert await running.workers() == []
+        assert ("jobs", name_of()) in server.objects["pods"], "what others own is left alone"
+
+
+async def test_a_start_that_finds_a_copy_in_its_place_has_been_made_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+    async with cluster(tmp_path) as server:
+        async with service(tmp_path / "first", server) as first:
+            await first.start(WORKER)
+            bind(server)
+            await until_marked(server)
+        copied(server, "jobs")
+        async with service(tmp_path / "second", server, {"7": ""}) as again:
+            with pytest.raises(IdUsed, match=r"worker 7\.1\.0 has run before: what is there is a copy"):
+                await again.start(WORKER)
+            assert await again.workers() == []

@@ -117,6 +117,25 @@ def test_a_service_over_a_cluster_that_is_scaled_to_zero_is_ready(tmp_path: Path
     play(story)
 
 
+class LacksSomething(FakeBackend):
+    """Over a cluster that refuses something which no job needs."""
+
+    remark = "the cluster refuses its Lease"
+
+
+def test_what_a_cluster_lacks_leaves_the_service_ready_and_is_said(tmp_path: Path) -> None:
+    async def story() -> None:
+        for number, backend in enumerate((FakeBackend(), LacksSomething())):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            async with a_rig(folder, backend=backend, decides=False) as rig, rig.client() as anybody:
+                answer = await anybody.get("/readyz")
+                said = "the cluster refuses its Lease" if number else ""
+                assert (answer.status_code, answer.json()["remark"]) == (200, said)
+
+    play(story)
+
+
 def test_a_probe_of_a_service_that_is_not_ready_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

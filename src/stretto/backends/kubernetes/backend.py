@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.agent.requests import WORKER_ID
-from stretto.backends.kubernetes import gated_pods, inventory, lent_nodes, manifests, pods
+from stretto.backends.kubernetes import created_pods, gated_pods, inventory, lent_nodes, manifests, pods
 from stretto.backends.kubernetes.api import (
     NODES,
     PODS,
@@ -162,6 +162,11 @@ class KubernetesBackend:
     def epoch(self, number: int) -> None:
         self.lease.epoch = number
 
+    @property
+    def remark(self) -> str:
+        """What is missing of the cluster that no node and no job shows."""
+        return self.lease.remark
+
     # ── what is known ─────────────────────────────────────────────────────────────────────────────
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
@@ -291,7 +296,8 @@ class KubernetesBackend:
 
     async def _start(self, worker: WorkerStart) -> WorkerState:
         if worker.id in self.ours:
-            return self._same(worker, self.ours[worker.id])
+            created_pods.check_same(worker, self.ours[worker.id])
+            return self._state(self.ours[worker.id])
         if self.logs.knows(worker.id) and self.logs.is_complete(worker.id):
             if worker.id in self.vanished:  # as one that was given up
                 return self.vanished[worker.id]
@@ -316,7 +322,7 @@ class KubernetesBackend:
             await self.prepared.put_into(namespace)
             self.logs.begin(worker.id)
             async with self.secrets.during(namespace, worker):
-                pod = await self._create(namespace, worker, manifest)
+                pod = await created_pods.create(self.api, namespace, worker, manifest)
                 self.pod_informer.put(pod)
         except Refusal as refusal:
             self.prepared.doubt(namespace)  # it may have been made anew since, and lack what we put there
@@ -334,19 +340,6 @@ class KubernetesBackend:
         self.poll.notify()
         return ended
 
-    async def _create(self, namespace: str, worker: WorkerStart, manifest: Mapping[str, Any]) -> Pod:
-        """The pod of a worker, also where it was created before; raises Refusal."""
-        try:
-            return await self.api.create(PODS, namespace, manifest)
-        except Refusal as refusal:
-            if refusal.code != 409:
-                raise
-        existing = await self.api.get(PODS, namespace, manifest["metadata"]["name"])
-        if existing is None:
-            raise NotNow(f"worker {worker.id}: its pod is just going away")
-        self._same(worker, existing)
-        return existing
-
     async def _lift(self, worker: WorkerStart, gpus: Gpus) -> WorkerState:
         """Place a pod of other people, instead of creating one."""
         if not self.options.gate:
@@ -356,12 +349,6 @@ class KubernetesBackend:
         self.logs.begin(worker.id, gated_pods.where_its_log_is(pod))
         self.pod_informer.put(pod)
         return self._state(self.ours.get(worker.id, pod))
-
-    def _same(self, worker: WorkerStart, pod: Pod) -> WorkerState:
-        """What was started before; raises StartRefused where that was something else."""
-        if pod.metadata.annotations.get(manifests.REQUEST) != manifests.request_digest(worker):
-            raise StartRefused(f"worker {worker.id} was started with another request")
-        return self._state(pod)
 
     def _place(self, worker: WorkerStart) -> Gpus:
         """What its node has; raises StartRefused, or NotNow where a GPU is in use."""

@@ -1,7 +1,8 @@
 """Which service leads: a Lease that people see, and that a leader compares with its own number.
 
 `kubectl get lease` names the leader, and an annotation has its number. Before each command a service compares
-the numbers. It takes the Lease where its own is the larger one. The log alone decides which service leads.
+the numbers. It takes the Lease where its own is the larger one. The log alone decides which service leads. So
+a service that may not have a Lease works without it, and says so.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ EPOCH = f"{manifests.DOMAIN}/epoch"  # annotation: the number of the leader
 RENEW_S = 10.0  # between two signs of life; chosen
 LASTS_S = 30  # said to hold without one; chosen
 TRIES = 5  # of a change that others make at the same time
+REFUSED = "the API server refuses the Lease of the leader"
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class LeaderLease:
         self._look: asyncio.Task[None] | None = None  # that has not begun yet
         self._looks: set[asyncio.Task[None]] = set()  # all that have not ended
         self._looking = asyncio.Lock()
+        self.remark = ""  # while it is refused
 
     @property
     def epoch(self) -> int:
@@ -66,9 +69,9 @@ class LeaderLease:
         self._leads.set()
 
     async def admit(self) -> None:
-        """Return where no later leader has commanded, by a look that begins from now on.
+        """Return where no later leader is known to have commanded, by a look that begins from now on.
 
-        Raises StaleLeader, and BackendUnreachable where that cannot be known.
+        Raises StaleLeader, and BackendUnreachable where that cannot be known just now.
         """
         if not self.epoch:
             return
@@ -84,12 +87,23 @@ class LeaderLease:
             try:
                 for _ in range(TRIES):
                     if await self._take():
+                        self._note(None)
                         return
             except Refusal as refusal:
-                raise BackendUnreachable(
-                    f"the API server refuses the Lease of the leader: {refusal}"
-                ) from None
+                if refusal.is_busy:
+                    why = f"the API server does not show the Lease of the leader: {refusal}"
+                    raise BackendUnreachable(why) from None
+                self._note(refusal)
+                return
             raise BackendUnreachable("others change the Lease of the leader all the time")
+
+    def _note(self, refusal: Refusal | None) -> None:
+        """Say once that there is to be no Lease, and once that there is one again."""
+        if refusal is not None and not self.remark:
+            log.warning("%s: %s. Until it is granted the store alone guards", REFUSED, refusal)
+        elif refusal is None and self.remark:
+            log.info("the API server grants the Lease of the leader again")
+        self.remark = f"{REFUSED}, as its log says" if refusal is not None else ""
 
     async def _take(self) -> bool:
         """Have our number in the Lease; False where it was changed meanwhile. Raises StaleLeader."""

@@ -27,6 +27,7 @@ PLACEHOLDER = f"{DOMAIN}/placeholder"  # label of pods that ask for nodes, and a
 ORDERS = f"{DOMAIN}/orders"  # annotation: what the supervisor is to do, a JSON object a line
 WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one that never began
 BEGAN = f"{DOMAIN}/began"  # annotation: when its container began, which a kubelet that rejects it forgets
+POD_UID = f"{DOMAIN}/pod-uid"  # annotation: its own, from when its container began; a copy has another one
 FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
 ON_LOAN = f"{DOMAIN}/on-loan"  # taint of a lender's node while training has it
 LENDER = f"{DOMAIN}/lender"  # annotation of a node that is with its lender

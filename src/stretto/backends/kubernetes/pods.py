@@ -93,13 +93,20 @@ def is_worker(pod: Pod, service: str, known: Pod | None, namespace: str = "") ->
 
     known: the pod of that worker so far. namespace: of its job, by the log; "": not known, and the first pod
     is the one. Labels and annotations are easily copied, as when a namespace is restored under another
-    name. A name is one pod's in its namespace.
+    name. A name is one pod's in its namespace, at one time.
     """
+    if is_copy(pod):
+        return False
     if namespace and pod.metadata.namespace != namespace:
         return False
     if known is not None and known.metadata.namespace != pod.metadata.namespace:
         return False
     return pod.metadata.name == manifests.pod_name(service, worker_id(pod))
+
+
+def is_copy(pod: Pod) -> bool:
+    """Whether it was made after a pod whose container had begun, by others: a worker does not begin twice."""
+    return pod.metadata.annotations.get(manifests.POD_UID, pod.metadata.uid) != pod.metadata.uid
 
 
 def takes_room_on(pod: Pod, machine: str) -> bool:
@@ -285,11 +292,12 @@ def unbegun_ending(pod: Pod, was_asked: bool) -> dict[str, Any]:
 
 
 def mark_due(pod: Pod) -> dict[str, str]:
-    """What is to be noted in a pod whose container runs: when it began; nothing where that is noted."""
+    """What is to be noted in a pod whose container runs: when it began, and which pod it is."""
     main = container_of(pod)
-    if main is None or not main.state.running or manifests.BEGAN in pod.metadata.annotations:
+    if main is None or not main.state.running:
         return {}
-    return {manifests.BEGAN: main.state.running.startedAt}
+    marks = {manifests.BEGAN: main.state.running.startedAt, manifests.POD_UID: pod.metadata.uid}
+    return {name: text for name, text in marks.items() if name not in pod.metadata.annotations}
 
 
 def lost_ending(pod: Pod) -> dict[str, Any]:
@@ -307,11 +315,13 @@ def lost_ending(pod: Pod) -> dict[str, Any]:
 
 
 def says_new(before: Pod, after: Pod) -> bool:
-    """Whether a pod says more than before; our own mark that it began is no news."""
+    """Whether a pod says more than before; our own marks once it began are no news."""
 
     def told(pod: Pod) -> tuple[object, ...]:
         annotations = {
-            name: text for name, text in pod.metadata.annotations.items() if name != manifests.BEGAN
+            name: text
+            for name, text in pod.metadata.annotations.items()
+            if name not in (manifests.BEGAN, manifests.POD_UID)
         }
         deletion = (pod.metadata.deletionTimestamp, pod.metadata.deletionGracePeriodSeconds)
         return pod.metadata.uid, pod.metadata.labels, annotations, *deletion, pod.spec, pod.status

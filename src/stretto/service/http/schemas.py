@@ -469,6 +469,7 @@ class Ready(Status):
 
     seq: int
     skipped_events: int  # of the log that could not be folded: what they said is left out of the state
+    remark: str  # what somebody should look after in the cluster as a whole; "" for nothing
 
 
 class Version(Shown):

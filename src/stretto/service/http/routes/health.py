@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from stretto import __version__
+from stretto.backends.protocol import Remarks
 from stretto.service.http import schemas
 from stretto.service.http.auth import Asked, Who
 from stretto.service.http.problems import RETRY_SOON, Json, Problem
@@ -34,7 +35,8 @@ async def readyz(service: Asked) -> Response:
     if service.state.cluster is None and not service.reconciler.sees_empty_cluster:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no node has shown itself yet", RETRY_SOON)
     state = service.state
-    return Json({"status": "ready", "seq": state.seq, "skipped_events": state.skips})
+    remark = service.backend.remark if isinstance(service.backend, Remarks) else ""
+    return Json({"status": "ready", "seq": state.seq, "skipped_events": state.skips, "remark": remark})
 
 
 @router.get("/version", response_model=schemas.Version)
