@@ -195,7 +195,7 @@ class Remarks(Protocol):
 
     @property
     def remark(self) -> str:
-        """What somebody should look after there, for everybody to read; "" for nothing."""
+        """What is to be looked after there, for eyes without a token; "" for nothing."""
         ...
 
 

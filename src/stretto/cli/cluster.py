@@ -73,11 +73,13 @@ def busy_in_words(busy: float | None) -> str:
 
 
 def state_of_node(node: dict[str, Any]) -> str:
-    """up, cordoned, drained, down, or with its lender."""
+    """up, tainted, cordoned, drained, down, or with its lender."""
     if not node["up"]:
         return "down"
     if node.get("lender") and not node["on_loan"]:
         return "lender's"
+    if node.get("taints"):
+        return "tainted"
     return "drained" if node["drained"] else "cordoned" if node["closed"] else "up"
 
 
@@ -109,7 +111,7 @@ def _close(node: str, closed: bool, drained: bool, why: str, url: str, token: st
     if as_json:
         show_json(found)
     else:
-        show_line(f"node {node}: {'drained' if drained else 'cordoned' if closed else 'up'}")
+        show_line(f"node {node}: {'drained' if drained else 'cordoned' if closed else state_of_node(found)}")
 
 
 @queues.command("list")

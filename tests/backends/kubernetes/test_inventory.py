@@ -273,6 +273,13 @@ def test_the_label_of_racks_may_be_named() -> None:
             "its taint team:NoSchedule keeps pods away that do not tolerate it",
             "",
         ),
+        (
+            {"spec_taints": [{"key": key, "effect": "NoExecute"} for key in ("team", "spot")]},
+            True,
+            False,
+            "its taints team:NoExecute, spot:NoExecute keep pods away that do not tolerate them",
+            "",
+        ),
         ({"spec_taints": [{"key": "team", "effect": "PreferNoSchedule"}]}, True, False, "", ""),
         (
             {"spec_taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]},
@@ -299,7 +306,8 @@ def test_what_keeps_a_node_from_use_is_said(
     assert (state.up, state.dead, state.shut) == (up, dead, shut)
     assert why in state.why
     # Where it is the taint alone, jobs that tolerate it may use the node all the same.
-    assert state.taints == (("team:NoSchedule",) if "team" in shut else ())
+    named = tuple(word.strip(",") for word in shut.split() if ":" in word)
+    assert state.taints == named
 
 
 def test_a_node_that_is_listed_no_more_is_dead() -> None:

@@ -233,7 +233,9 @@ def node_state(
     shut = "cordoned" if node.spec.unschedulable else ""
     tainted = () if shut else tuple(taint_text(each.key, each.value, each.effect) for each in taints)
     if tainted:
-        shut = f"its taint {tainted[0]} keeps pods away that do not tolerate it"
+        many = len(tainted) > 1
+        shut = f"its taint{'s' * many} {', '.join(tainted)} keep{'s' * (not many)} pods away that do not "
+        shut += f"tolerate {'them' if many else 'it'}"
     return NodeState(
         name=node.metadata.name,
         gpu_type=gpus.type,

@@ -156,7 +156,7 @@ class Now(Collector):
         yield GaugeMetricFamily("stretto_pending_webhooks", pending, value=count)
         nodes = GaugeMetricFamily("stretto_nodes", "Nodes by state.", labels=["state"])
         words = Count(_word_of(node) for node in state.nodes)
-        for word in ("open", "closed", "lender", "down"):
+        for word in ("open", "tainted", "closed", "lender", "down"):
             nodes.add_metric([word], words[word])
         yield nodes
         yield requested(self.service)
@@ -182,7 +182,9 @@ def _word_of(node: NodeRecord) -> str:
     """The state of a node."""
     if not node.up:
         return "down"
-    return "closed" if node.closed else "open" if node.is_ours else "lender"
+    if node.closed:
+        return "tainted" if node.is_ours and node.keeping_away else "closed"
+    return "open" if node.is_ours else "lender"
 
 
 def lending(state: State, now_s: float) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
@@ -324,6 +326,6 @@ def gpus_by_state(state: State, ending: Mapping[int, int]) -> dict[tuple[str, st
         for word, count in words.items():
             counts[node.gpu_type, word] = counts.get((node.gpu_type, word), 0) + count
     for gpu_type in {node.gpu_type for node in state.nodes}:
-        for word in ("held", "others", "ending", "free", "closed", "lender", "down"):
+        for word in ("held", "others", "ending", "free", "tainted", "closed", "lender", "down"):
             counts.setdefault((gpu_type, word), 0)
     return counts

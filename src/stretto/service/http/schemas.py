@@ -311,6 +311,7 @@ class Node(Shown):
     address: str
     up: bool
     closed: bool
+    taints: list[str]  # for which alone it is closed: jobs that tolerate all of them may use it
     drained: bool
     lender: str  # to which it belongs; "": to none
     on_loan: bool

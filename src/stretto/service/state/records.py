@@ -391,11 +391,16 @@ class NodeRecord:
         """Whether it takes no new jobs, but for those that tolerate its taints."""
         return self.cordoned or bool(self.shut)
 
+    @property
+    def keeping_away(self) -> tuple[str, ...]:
+        """Taints for which alone it is closed: it takes jobs that tolerate them all."""
+        return self.taints if self.closed and not self.cordoned else ()
+
     def is_closed_to(self, record: JobRecord) -> bool:
         """Whether it takes no new workers of a job."""
-        if not self.closed or self.cordoned or not self.taints:
+        if not self.keeping_away:
             return self.closed
-        return not tolerates_all(record.spec.kubernetes, self.taints)
+        return not tolerates_all(record.spec.kubernetes, self.keeping_away)
 
 
 LEVELS = ("zone", "rack", "nvlink_domain")  # of the network, outermost first; fields of a node

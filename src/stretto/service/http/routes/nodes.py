@@ -49,6 +49,7 @@ def nodes_json(service: Service, caller: Caller) -> list[dict[str, Any]]:
             "address": node.address,
             "up": node.up,
             "closed": node.closed,
+            "taints": node.keeping_away,
             "drained": node.drained,
             "lender": node.lender,
             "on_loan": node.on_loan,

@@ -33,12 +33,13 @@ export function Cluster() {
 function byType(all) {
   const types = new Map();
   for (const node of all) {
-    if (!types.has(node.gpu_type)) types.set(node.gpu_type, { nodes: [], gpus: 0, held: 0, free: 0, others: 0, down: 0, busy: [] });
+    if (!types.has(node.gpu_type)) types.set(node.gpu_type, { nodes: [], gpus: 0, held: 0, free: 0, tainted: 0, others: 0, down: 0, busy: [] });
     const group = types.get(node.gpu_type);
     group.nodes.push(node);
     group.gpus += node.gpus;
     group.others += node.others;
-    if (!node.up || node.closed) group.down += node.up ? node.free : node.gpus;
+    if (node.up && node.taints.length) group.tainted += node.free;
+    else if (!node.up || node.closed) group.down += node.up ? node.free : node.gpus;
     else group.free += node.free;
     for (const use of node.gpu_use) if (use && use.busy !== null) group.busy.push(use.busy);
     group.held += node.up ? node.gpus - node.free - node.others : 0;
@@ -52,7 +53,7 @@ function TypeCard({ type, group, isChosen }) {
     <h3>${type}</h3>
     <p class="figure">${group.held}<span class="unit"> of ${group.gpus} GPUs in use</span></p>
     <${Meter} share=${share} label=${`${type} in use`} />
-    <p class="quiet">${group.free} free${group.others ? `, ${group.others} used outside` : ""}${group.down ? `, ${group.down} closed or down` : ""}</p>
+    <p class="quiet">${group.free} free${group.tainted ? `, ${group.tainted} free on tainted nodes` : ""}${group.others ? `, ${group.others} used outside` : ""}${group.down ? `, ${group.down} closed or down` : ""}</p>
     ${group.busy.length > 0 && html`<p class="quiet">busy ${percent(group.busy.reduce((sum, busy) => sum + busy, 0) / group.busy.length)} of the time</p>`}
   </button></li>`;
 }
@@ -74,8 +75,8 @@ function Node({ node, jobs: all }) {
   const shown = own.reduce((sum, [, gpus]) => sum + gpus, 0);
   const usable = node.up ? node.gpus : 0;
   const hidden = Math.max(usable - node.free - node.others - node.ending - shown, 0);
-  const isShut = !node.up || node.closed || (node.lender && !node.on_loan);
-  const note = !node.up ? "down" : node.drained ? "draining" : node.closed ? "closed" : node.lender ? (node.on_loan ? `on loan from ${node.lender}` : `${node.lender} has it`) : "";
+  const isShut = !node.up || (node.closed && !node.taints.length) || (node.lender && !node.on_loan);
+  const note = !node.up ? "down" : node.drained ? "draining" : node.taints.length ? `tainted: ${node.taints.join(", ")}` : node.closed ? "closed" : node.lender ? (node.on_loan ? `on loan from ${node.lender}` : `${node.lender} has it`) : "";
   const parts = [
     ...own.map(([id, gpus]) => ({ id, gpus, job: all.get(id) })),
   ];
