@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.backends.kubernetes.control_plane import Asked
-from tests.conformance.world import CannotRun
-from tests.conformance.worlds.kubernetes import MANIFESTS, PRODUCTS, KubernetesWorld, begin
+from tests.conformance.worlds.kubernetes import MANIFESTS, PRODUCTS, KubernetesWorld, until_closed
 
 from stretto.agent.exec_session import EXIT, FRAME, START, frame
 from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
@@ -60,20 +59,13 @@ class Missing(Exception):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]:
-    try:
-        cluster = begin(tmp_path_factory.mktemp("cluster"), [ACCOUNT])
-    except CannotRun as why:
-        pytest.skip(str(why))
-    assert isinstance(cluster, KubernetesWorld)
-    try:
+    with until_closed(tmp_path_factory.mktemp("cluster"), [ACCOUNT]) as cluster:
         for each in INSTALLED:
             assert put(cluster, each) == 201, each
         for each in INSTALLED:
             heeded(cluster, each)
         asyncio.run(asyncio.wait_for(ready(cluster), PATIENCE_S))
         yield cluster
-    finally:
-        asyncio.run(cluster.close())
 
 
 async def ready(cluster: KubernetesWorld) -> None:

@@ -2,14 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.world import CannotRun
-from tests.conformance.worlds.kubernetes import KubernetesWorld, begin
+from tests.conformance.worlds.kubernetes import KubernetesWorld
 from tests.service.http.rig import Rig, a_rig
 
 from stretto.backends.kubernetes import manifests
@@ -25,19 +23,6 @@ JOB = """
 run: sleep {lasts_s}
 resources: {{accelerators: {{l4: {gpus}}}}}
 """
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]:
-    try:
-        cluster = begin(tmp_path_factory.mktemp("cluster"))
-    except CannotRun as why:
-        pytest.skip(str(why))
-    assert isinstance(cluster, KubernetesWorld)
-    try:
-        yield cluster
-    finally:
-        asyncio.run(cluster.close())
 
 
 async def pods(world: KubernetesWorld) -> list[dict[str, Any]]:

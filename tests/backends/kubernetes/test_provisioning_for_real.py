@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from tests.backends.kubernetes.provisioning import DEFINITIONS, Autoscaler, definition
-from tests.conformance.world import CannotRun
-from tests.conformance.worlds.kubernetes import KubernetesWorld, begin
+from tests.conformance.worlds.kubernetes import KubernetesWorld, until_closed
 from tests.deploy.test_rights import put
 from tests.service.http.rig import Rig, a_rig
 
@@ -60,24 +59,15 @@ ADDED = [
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]:
-    try:
-        cluster = begin(tmp_path_factory.mktemp("cluster"), [ACCOUNT])
-    except CannotRun as why:
-        pytest.skip(str(why))
-    assert isinstance(cluster, KubernetesWorld)
-    try:
-        plane, path = (
-            cluster.plane,
-            f"apis/autoscaling.x-k8s.io/v1/namespaces/{NAMESPACE}/provisioningrequests",
-        )
+    path = f"apis/autoscaling.x-k8s.io/v1/namespaces/{NAMESPACE}/provisioningrequests"
+    with until_closed(tmp_path_factory.mktemp("cluster"), [ACCOUNT]) as cluster:
+        plane = cluster.plane
         assert plane.ask("POST", DEFINITIONS, definition()).status_code == 201
         put(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         for each in installed():
             assert put(cluster, each) == 201, each
         until(lambda: plane.ask("GET", path).status_code == 200, what="requests are served")
         yield cluster
-    finally:
-        asyncio.run(cluster.close())
 
 
 def options_of(world: KubernetesWorld) -> KubernetesOptions:

@@ -2,13 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.world import CannotRun
-from tests.conformance.worlds.kubernetes import KubernetesWorld, begin
+from tests.conformance.worlds.kubernetes import KubernetesWorld
 from tests.service.http.rig import Rig, a_rig
 
 from stretto.backends.kubernetes.backend import open_kubernetes
@@ -23,19 +21,6 @@ run: sleep 60
 resources: {accelerators: {t4: 1}}
 """
 TOLERANT = JOB + "kubernetes: {tolerations: [{key: team, operator: Equal, value: a, effect: NoSchedule}]}"
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]:
-    try:
-        cluster = begin(tmp_path_factory.mktemp("cluster"))
-    except CannotRun as why:
-        pytest.skip(str(why))
-    assert isinstance(cluster, KubernetesWorld)
-    try:
-        yield cluster
-    finally:
-        asyncio.run(cluster.close())
 
 
 async def taint(world: KubernetesWorld, taints: list[dict[str, str]]) -> None:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from tests.backends.kubernetes.control_plane import missing
 from tests.conformance.service import DEAD_AFTER_S, StruckService
-from tests.conformance.worlds.kubernetes import KubernetesWorld, begin
+from tests.conformance.worlds.kubernetes import KubernetesWorld
 from tests.service.eventlog.conftest import database, server
 from tests.service.eventlog.servers import PostgreSQL
 from tests.service.running import Running
@@ -37,19 +37,6 @@ NAMED = str(Path(__file__).with_name("named_host.py"))
 FIRST, SECOND = "stretto-0", "stretto-1"  # as pods of a StatefulSet are called
 TAKEN_OVER_S = 15.0  # what is promised
 MANY = 100_000
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]:
-    """Real servers, and nodes by the tests' agents."""
-    import asyncio
-
-    found = begin(tmp_path_factory.mktemp("takeover") / "cluster")
-    assert isinstance(found, KubernetesWorld)
-    try:
-        yield found
-    finally:
-        asyncio.run(found.close())
 
 
 class Pair(StruckService):

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.backends.kubernetes.control_plane import ControlPlane, missing
 from tests.backends.kubernetes.node_agent import family
@@ -290,3 +291,17 @@ def begin(folder: Path, users: Sequence[str] = ()) -> World:
     world = KubernetesWorld(folder, ControlPlane(folder / "plane"))
     world.begin(users)
     return world
+
+
+@contextmanager
+def until_closed(folder: Path, users: Sequence[str] = ()) -> Iterator[KubernetesWorld]:
+    """The same for the tests of one file, which are skipped where it cannot be."""
+    try:
+        world = begin(folder, users)
+    except CannotRun as why:
+        pytest.skip(str(why))
+    assert isinstance(world, KubernetesWorld)
+    try:
+        yield world
+    finally:
+        asyncio.run(world.close())

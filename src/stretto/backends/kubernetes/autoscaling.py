@@ -5,12 +5,9 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from stretto.backends.kubernetes.api import Api
 from stretto.backends.kubernetes.inventory import Gpus
-from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.objects import Node
-from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.kubernetes.placeholders import Owners, Placeholders, still_missing
+from stretto.backends.kubernetes.placeholders import Asker, Placeholders, still_missing
 from stretto.backends.kubernetes.provisioning_requests import ProvisioningRequests
 from stretto.backends.protocol import NodeRequest, NodeState, WorkerState
 
@@ -20,23 +17,10 @@ ADOPT_S = 60.0  # for which what an earlier service has asked for stays, until t
 class NodeGrowth:
     """Nodes that one service wishes for."""
 
-    def __init__(
-        self,
-        api: Api,
-        options: KubernetesOptions,
-        service: str,
-        namespace: str,
-        lease: LeaderLease,
-        owners: Owners = list,
-    ) -> None:
-        """owners: references to what goes with the service, and has what is asked for go with it."""
-        self.lease = lease
-        self.placeholders = Placeholders(api, options, service, namespace, lease, owners)
-        self.requests = (
-            ProvisioningRequests(api, options, service, namespace, lease, owners)
-            if options.provisioning_class
-            else None
-        )
+    def __init__(self, asker: Asker) -> None:
+        self.lease = asker.lease
+        self.placeholders = Placeholders(asker)
+        self.requests = ProvisioningRequests(asker) if asker.options.provisioning_class else None
         self.wishes: tuple[NodeRequest, ...] | None = None  # None: this service has not asked yet
         self._began_s = time.monotonic()
         self.one_by_one = asyncio.Lock()  # else one call creates what another has just deleted

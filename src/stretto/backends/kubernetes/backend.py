@@ -38,6 +38,7 @@ from stretto.backends.kubernetes.node_pools import NodeSlots
 from stretto.backends.kubernetes.objects import Node, Pod, differ
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.kubernetes.own_pod import owners_in
+from stretto.backends.kubernetes.placeholders import Asker
 from stretto.backends.kubernetes.pod_changes import PodChanges, asked
 from stretto.backends.kubernetes.pod_exec import path_of, reach_in
 from stretto.backends.kubernetes.refused_starts import RefusedStarts, is_full_quota
@@ -94,7 +95,7 @@ class KubernetesBackend:
         self.slots = NodeSlots(options.pools, addresses)
         self.lease = LeaderLease(api, options.namespace or namespace, service)
         owners = partial(owners_in, namespace, self.pod_informer.items)
-        self.growth = NodeGrowth(api, options, service, namespace, self.lease, owners)
+        self.growth = NodeGrowth(Asker(api, options, service, namespace, self.lease, owners))
         self.gone: dict[str, Node] = {}  # machines that were listed, and are no more
         self.machines = Machines(options)
         self.foreign = ForeignPods()

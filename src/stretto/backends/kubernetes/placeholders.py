@@ -6,7 +6,7 @@ pods that fit nowhere. Once a node is there the placeholder goes, and the worker
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stretto.backends.kubernetes import inventory, manifests
@@ -17,9 +17,20 @@ from stretto.backends.kubernetes.objects import Node, Pod
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import BackendUnreachable, NodeRequest, NodeState, WorkerState
 
-Owners = Callable[[], Sequence[Mapping[str, Any]]]  # references to what an object goes with
-
 SHUTDOWN_S = 1  # of grace, for one that was bound meanwhile
+
+
+@dataclass(frozen=True)
+class Asker:
+    """The service that asks a cluster for nodes."""
+
+    api: Api
+    options: KubernetesOptions
+    service: str
+    namespace: str  # of what it creates for that
+    lease: LeaderLease  # by which it knows whether it may still write
+    # References to what goes with the service, and has what it creates go with it.
+    owners: Callable[[], Sequence[Mapping[str, Any]]] = list
 
 
 def still_missing(
@@ -113,18 +124,13 @@ def spec_of(
 def placeholder(
     wish: NodeRequest,
     number: int,
-    options: KubernetesOptions,
-    service: str,
+    asker: Asker,
     resource: str,
     labels: Mapping[str, str],
-    owners: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The manifest of a placeholder.
-
-    number: tells it from others alike. labels: of the nodes that suit it. owners: references to what it goes
-    with.
-    """
-    digest = manifests.digest_of([service, asdict(wish), resource, dict(labels)])[:8]
+    """The manifest of a placeholder. number: tells it from others alike. labels: of nodes that suit it."""
+    options = asker.options
+    digest = manifests.digest_of([asker.service, asdict(wish), resource, dict(labels)])[:8]
     spec = spec_of(wish, options, resource, labels)
     if options.placeholder_priority_class:
         spec["priorityClassName"] = options.placeholder_priority_class
@@ -133,10 +139,10 @@ def placeholder(
         "kind": "Pod",
         "metadata": {
             "name": manifests.safe_name(f"stretto-waits-for-{wish.gpu_type}", f"{digest}-{number}"),
-            "labels": {**manifests.labels_of(service, ""), manifests.PLACEHOLDER: "true"},
+            "labels": {**manifests.labels_of(asker.service, ""), manifests.PLACEHOLDER: "true"},
             # Else Cluster Autoscaler would keep a node for it that nothing needs any more.
             "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
-            "ownerReferences": [*owners],
+            "ownerReferences": [*asker.owners()],
         },
         "spec": spec,
     }
@@ -145,18 +151,8 @@ def placeholder(
 class Placeholders:
     """The placeholders of one service."""
 
-    def __init__(
-        self,
-        api: Api,
-        options: KubernetesOptions,
-        service: str,
-        namespace: str,
-        lease: LeaderLease,
-        owners: Owners,
-    ) -> None:
-        """lease: by which this service knows whether it may still write. owners: what they go with."""
-        self.api, self.options, self.service, self.namespace = api, options, service, namespace
-        self.lease, self.owners = lease, owners
+    def __init__(self, asker: Asker) -> None:
+        self.asker = asker
         self.pods: dict[str, Pod] = {}  # by name, as last shown
 
     def change(self, before: Pod | None, after: Pod | None) -> None:
@@ -175,27 +171,26 @@ class Placeholders:
         by_name = {}
         # Whose worker it is does not matter: the next job may well have the same.
         for wish, count in Counter(replace(each, job="") for each in missing).items():
-            if (nodes := suiting(wish, self.options, machines)) is None:
+            if (nodes := suiting(wish, self.asker.options, machines)) is None:
                 continue
             resource, labels = nodes
             for number in range(count):
-                manifest = placeholder(
-                    wish, number, self.options, self.service, resource, labels, self.owners()
-                )
+                manifest = placeholder(wish, number, self.asker, resource, labels)
                 by_name[manifest["metadata"]["name"]] = manifest
         if self.pods.keys() == by_name.keys() and not any(_is_over(pod) for pod in self.pods.values()):
             return
-        await self.lease.admit()
+        api, namespace = self.asker.api, self.asker.namespace
+        await self.asker.lease.admit()
         try:
             for name, pod in list(self.pods.items()):
                 if (name not in by_name or _is_over(pod)) and not pod.metadata.deletionTimestamp:
                     path = PODS.path(pod.metadata.namespace, name)
-                    await self.api.delete(path, uid=pod.metadata.uid)
+                    await api.delete(path, uid=pod.metadata.uid)
             for name, manifest in by_name.items():
                 if name in self.pods:
                     continue
                 try:
-                    self.change(None, await self.api.create(PODS, self.namespace, manifest))
+                    self.change(None, await api.create(PODS, namespace, manifest))
                 except Refusal as refusal:
                     if refusal.code != 409 or refusal.reason != "AlreadyExists":
                         raise

@@ -16,13 +16,11 @@ import msgspec
 from msgspec import field
 
 from stretto.backends.kubernetes import manifests
-from stretto.backends.kubernetes.api import MANAGER, Api, Kind, Refusal, suppress_refusal
+from stretto.backends.kubernetes.api import MANAGER, Kind, Refusal, suppress_refusal
 from stretto.backends.kubernetes.informer import Informer
 from stretto.backends.kubernetes.inventory import Gpus
-from stretto.backends.kubernetes.lease import LeaderLease
 from stretto.backends.kubernetes.objects import Condition, Node, Object, condition
-from stretto.backends.kubernetes.options import KubernetesOptions
-from stretto.backends.kubernetes.placeholders import Owners, spec_of, suiting
+from stretto.backends.kubernetes.placeholders import Asker, spec_of, suiting
 from stretto.backends.kubernetes.pods import MOST_WORDS
 from stretto.backends.protocol import BackendUnreachable, NodeRequest
 from stretto.model.errors import InputError
@@ -98,19 +96,12 @@ PROVISIONING_REQUESTS: Kind[ProvisioningRequest] = Kind(
 class ProvisioningRequests:
     """The requests of one service, in one namespace."""
 
-    def __init__(
-        self,
-        api: Api,
-        options: KubernetesOptions,
-        service: str,
-        namespace: str,
-        lease: LeaderLease,
-        owners: Owners,
-    ) -> None:
-        """lease: by which this service knows whether it may still write. owners: what they go with."""
-        self.api, self.options, self.service, self.namespace = api, options, service, namespace
-        self.lease, self.owners = lease, owners
-        self.informer = Informer(api, PROVISIONING_REQUESTS, namespace, self._changed, options.silence_s)
+    def __init__(self, asker: Asker) -> None:
+        self.asker = asker
+        self.api, self.options = asker.api, asker.options
+        self.service, self.namespace = asker.service, asker.namespace
+        silence_s = asker.options.silence_s
+        self.informer = Informer(asker.api, PROVISIONING_REQUESTS, asker.namespace, self._changed, silence_s)
         self.of_job: dict[str, ProvisioningRequest] = {}
         self._words: dict[str, str] = {}  # by job, the last that were said, also of one that is taken back
         self._taken_back: Counter[str] = Counter()  # requests that are gone, by job: each has its own name
@@ -184,7 +175,7 @@ class ProvisioningRequests:
         self._taken_back = Counter({job: self._taken_back[job] for job in waiting})
         if not gone and not new and not self._undescribed(manifest_of):
             return
-        await self.lease.admit()
+        await self.asker.lease.admit()
         try:
             for request in gone:
                 path = PROVISIONING_REQUESTS.path(self.namespace, request.metadata.name)
@@ -248,7 +239,7 @@ class ProvisioningRequests:
                 "namespace": self.namespace,
                 "labels": manifests.labels_of(self.service, ""),
                 "annotations": {manifests.JOB: wish.job, WISH: digest},
-                "ownerReferences": [*self.owners()],
+                "ownerReferences": [*self.asker.owners()],
             },
             "spec": {
                 "provisioningClassName": self.options.provisioning_class,
@@ -270,7 +261,10 @@ class ProvisioningRequests:
                 "labels": manifests.labels_of(self.service, ""),
                 "ownerReferences": [{**owner, "name": metadata.name, "uid": metadata.uid}],
             },
-            "template": {"metadata": {"labels": manifests.labels_of(self.service, "")}, "spec": dict(spec)},
+            "template": {
+                "metadata": {"labels": manifests.labels_of(self.service, "")},
+                "spec": dict(spec),
+            },
         }
         path = f"api/v1/namespaces/{metadata.namespace}/podtemplates"
         with suppress_refusal(409):
