@@ -83,6 +83,12 @@ def state_of_node(node: dict[str, Any]) -> str:
     return "drained" if node["drained"] else "cordoned" if node["closed"] else "up"
 
 
+def state_with_taints(node: dict[str, Any]) -> str:
+    """The same with its taints, where no other column says why."""
+    state = state_of_node(node)
+    return f"{state}: {', '.join(node['taints'])}" if state == "tainted" else state
+
+
 @nodes.command()
 def cordon(
     node: NodeName, why: Why = "", url: Url = "", token: Token = "", as_json: options.Json = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli import options
-from stretto.cli.cluster import busy_in_words, state_of_node
+from stretto.cli.cluster import busy_in_words, state_with_taints
 from stretto.cli.jobs import row_of, size_of
 from stretto.cli.printing import shortened, show_json, show_table
 from stretto.cli.service import Token, Url, again_and_again, service
@@ -55,7 +55,7 @@ def top(
                 [
                     node["name"],
                     node["gpu_type"],
-                    state_of_node(node),
+                    state_with_taints(node),
                     map_of(node, letters),
                     busy_in_words(node.get("busy")),
                 ]
@@ -185,7 +185,7 @@ def screen(
         for letter in map_of(node, letters):
             gpus.append(letter, style=by_letter.get(letter, "dim"))
         busy = [busy_in_words(node.get("busy"))] if is_measured else []
-        machines.add_row(node["name"], node["gpu_type"], state_of_node(dict(node)), *busy, gpus)
+        machines.add_row(node["name"], node["gpu_type"], state_with_taints(dict(node)), *busy, gpus)
     parts: list[RenderableType] = [head, machines]
     if len(nodes) > node_rows:
         parts.append(Text(f"and {len(nodes) - node_rows} more nodes", style="dim"))

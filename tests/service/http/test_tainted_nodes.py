@@ -2,16 +2,19 @@
 
 import asyncio
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console, RenderableType
 from tests.service.fake_backend import FakeBackend
 from tests.service.http.chromium import CHROMIUM, PATIENCE_MS, QUIET
 from tests.service.http.rig import Rig, a_rig, play
 
 from stretto.cli.cluster import state_of_node, table_of_nodes
+from stretto.cli.top import screen
 
 TAINTS = ("team=a:NoSchedule", "spot:NoExecute")
 WHY = "its taints team=a:NoSchedule, spot:NoExecute keep pods away that do not tolerate them"
@@ -22,6 +25,13 @@ def tainted() -> FakeBackend:
     backend = FakeBackend()
     backend.known["n1"] = replace(backend.known["n1"], shut=WHY, taints=TAINTS)
     return backend
+
+
+def as_text(frame: RenderableType) -> str:
+    console = Console(width=160, file=StringIO())
+    with console.capture() as captured:
+        console.print(frame)
+    return captured.get()
 
 
 async def shown(rig: Rig) -> list[dict[str, Any]]:
@@ -48,6 +58,8 @@ def test_lists_and_figures_have_a_word_of_their_own_for_it(tmp_path: Path) -> No
             header, rows = table_of_nodes([plain, other])
             states = [dict(zip(header, row, strict=True)) for row in rows]
             assert [(each["state"], each["why"]) for each in states] == [("up", "-"), ("tainted", WHY)]
+            seen = as_text(screen([plain, other], [], {}, {}, 160, 40))
+            assert "tainted: team=a:NoSchedule, spot:NoExecute" in seen
             assert await by_state(rig, "stretto_nodes") == {"open": 1.0, "tainted": 1.0}
             assert await by_state(rig, "stretto_gpus") == {"free": 4.0, "tainted": 4.0}
 
