@@ -123,7 +123,11 @@ class ControlPlane:
             "--disable-admission-plugins=ServiceAccount",
             *(f"--audit-policy-file={self.folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"),
         )
-        self.until_ready()
+        try:
+            self.until_ready()
+        except BaseException:
+            self.close()  # nobody else ends what has begun
+            raise
         for name, user, port, more in (
             (
                 "kube-controller-manager",
