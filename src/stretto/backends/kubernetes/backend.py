@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.agent.requests import WORKER_ID
-from stretto.backends.kubernetes import created_pods, gated_pods, inventory, lent_nodes, manifests, pods
+from stretto.backends.kubernetes import gated_pods, inventory, lent_nodes, manifests, pod_starts, pods
 from stretto.backends.kubernetes.api import (
     NODES,
     PODS,
@@ -297,7 +297,7 @@ class KubernetesBackend:
 
     async def _start(self, worker: WorkerStart) -> WorkerState:
         if worker.id in self.ours:
-            created_pods.check_same(worker, self.ours[worker.id])
+            pod_starts.check_same(worker, self.ours[worker.id])
             return self._state(self.ours[worker.id])
         if self.logs.knows(worker.id) and self.logs.is_complete(worker.id):
             if worker.id in self.vanished:  # as one that was given up
@@ -323,7 +323,7 @@ class KubernetesBackend:
             await self.prepared.put_into(namespace)
             self.logs.begin(worker.id)
             async with self.secrets.during(namespace, worker):
-                pod = await created_pods.create(self.api, namespace, worker, manifest)
+                pod = await pod_starts.create(self.api, namespace, worker, manifest)
                 self.pod_informer.put(pod)
         except Refusal as refusal:
             self.prepared.doubt(namespace)  # it may have been made anew since, and lack what we put there
