@@ -64,13 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]
             assert put(cluster, each) == 201, each
         for each in INSTALLED:
             heeded(cluster, each)
-        asyncio.run(asyncio.wait_for(ready(cluster), PATIENCE_S))
         yield cluster
-
-
-async def ready(cluster: KubernetesWorld) -> None:
-    backend = await cluster.open()
-    await backend.close()
 
 
 def put(cluster: KubernetesWorld, manifest: dict[str, Any]) -> int:

@@ -54,7 +54,6 @@ def test_what_is_restored_in_the_place_of_a_pod_is_somebody_elses(
         return await open_kubernetes(options, "copies", tmp_path / "state", None, {"7": ""})
 
     async def story() -> None:
-        await (await world.open()).close()  # all nodes are there
         first = await service()
         await first.start(WORKER)
         while manifests.POD_UID not in (saved := await ask(world, "GET", POD))["metadata"]["annotations"]:

@@ -51,8 +51,6 @@ async def autoscale(world: KubernetesWorld) -> None:
 @asynccontextmanager
 async def service(world: KubernetesWorld, folder: Path) -> Any:
     """A service in this process, which asks for nodes."""
-    backend = await world.open()
-    await backend.close()  # all nodes are there
     options = KubernetesOptions(
         kubeconfig=str(world.kubeconfig), image="tests", python=sys.executable, grow=(GROW,)
     )

@@ -42,7 +42,6 @@ async def until_state(rig: Rig, job: str, state: str) -> dict[str, Any]:
 
 def test_a_tainted_node_runs_the_job_that_tolerates_its_taint(world: KubernetesWorld, tmp_path: Path) -> None:
     async def story() -> None:
-        await (await world.open()).close()  # all nodes are there
         await taint(world, [{"key": "team", "value": "a", "effect": "NoSchedule"}])
         options = KubernetesOptions(kubeconfig=str(world.kubeconfig), image="tests", python=sys.executable)
         backend = await open_kubernetes(options, "taints", tmp_path / "kubernetes")

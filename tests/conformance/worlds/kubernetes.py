@@ -295,13 +295,18 @@ def begin(folder: Path, users: Sequence[str] = ()) -> World:
 
 @contextmanager
 def until_closed(folder: Path, users: Sequence[str] = ()) -> Iterator[KubernetesWorld]:
-    """The same for the tests of one file, which are skipped where it cannot be."""
+    """The same for the tests of one file, once all nodes are there; they are skipped where it cannot be."""
+
+    async def all_are_there() -> None:
+        await (await world.open()).close()
+
     try:
         world = begin(folder, users)
     except CannotRun as why:
         pytest.skip(str(why))
     assert isinstance(world, KubernetesWorld)
     try:
+        asyncio.run(all_are_there())
         yield world
     finally:
         asyncio.run(world.close())
