@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,16 @@ def test_images_and_racks_survive_a_backup_and_every_decision_comes_out_again(
         backend.known[name] = replace(backend.known[name], rack=f"r{at % 2}")
     jobs: dict[str, str] = {}
 
+    def started(job: str) -> bool:
+        return any(each.job == job for each in backend.started)
+
     async def story() -> None:
         async with a_rig(here, backend=backend, topology="near") as rig:
             for text in (PLAIN, WITHIN, WAITS):
                 job = await rig.submit("ada", text=text)
                 jobs[text] = job
                 if text is not WAITS:
-                    await rig.until(lambda job=job: any(each.job == job for each in backend.started))
+                    await rig.until(partial(started, job))
             nodes = {each.node for each in backend.started if each.job == jobs[WITHIN]}
             assert nodes in ({"n0", "n2"}, {"n1", "n3"})
             assert {each.image for each in backend.started if each.job == jobs[WITHIN]} == {IMAGE}

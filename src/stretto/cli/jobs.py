@@ -326,6 +326,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("restarts", str(job["restarts"]) if job["restarts"] else ""),
         ("resized", lost or (str(job["resizes"]) if job["resizes"] else "")),
+        ("remark", job.get("remark", "")),
         ("preempted", job.get("preempted", "")),
         ("took from", ", ".join(job.get("took_from", []))),
         ("checkpoint", job["checkpoint"]),

@@ -36,7 +36,8 @@ from stretto.service.state.records import (
     worker_id,
 )
 from stretto.service.state.state import State
-from stretto.service.state.status import Reason, dependencies, names_of
+from stretto.service.state.status import BEGINS_ANEW, Reason, dependencies, is_unheard, names_of
+from stretto.service.state.workers import is_found_silent
 
 Slot = tuple[int, int]  # index of a node, mask of GPUs there
 
@@ -154,6 +155,8 @@ def next_steps(
 def _close(steps: Steps, record: JobRecord, end: AttemptEnd | None, now_s: float) -> None:
     """No worker is left: say what became of the attempt, and of the job."""
     outcome, status, why = (end.outcome, end.status, end.why) if end else ("left", None, "")
+    if outcome == "left" and not why and is_found_silent(record, now_s) and is_unheard(record):
+        why = BEGINS_ANEW
     steps.events.append(AttemptClosed(record.id, record.attempt, outcome, status, why))
     steps.events += what_follows(record, end, now_s)
 

@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any
 
 from stretto.jobfile import After
-from stretto.model import Allocation, BoolArray, Plan, Snapshot, Why, gpus_by_type
+from stretto.model import Allocation, BoolArray, Plan, Purpose, Snapshot, Why, gpus_by_type
 from stretto.service.state.on_hold import hold_of
 from stretto.service.state.records import JobRecord, WorkerPhase
 from stretto.service.state.relations import known_outcome
@@ -91,6 +91,10 @@ def depends_on_others(record: JobRecord) -> bool:
 
 
 MOST_NAMED = 8  # jobs in one line; chosen
+BEGINS_ANEW = (
+    "without the SDK: a change of its size, or a preemption, starts it again from what it has saved itself; "
+    "without `elastic` its size stays"
+)
 LONG_S = 5.0  # for a switch, which takes a step and some milliseconds; chosen
 
 
@@ -156,6 +160,7 @@ class JobStatus:
     checkpoint: str
     image: str  # of the container that its file names; "": none
     upload: dict[str, Any] | None  # what it has brought along: digest, files, bytes
+    remark: str  # what its user should know of how it runs; "" for nothing
     preempted: str  # the last time: by which job, and what was left
     took_from: list[str]  # jobs of lower priority
     progress: dict[str, Any]  # what the training reported last
@@ -291,6 +296,17 @@ def _evidence(state: State, record: JobRecord, reason: Reason, now_s: float) -> 
     return record.why
 
 
+def is_unheard(record: JobRecord) -> bool:
+    """Whether an elastic training has shown by no report and no checkpoint that something saves for it."""
+    trains = record.spec.elastic is not None and record.job.purpose is Purpose.TRAINING
+    return trains and not record.checkpoint and not record.learned.latest
+
+
+def remark_of(record: JobRecord) -> str:
+    """What its user should know of how a job runs; "" for nothing."""
+    return BEGINS_ANEW if record.uses_sdk is False and not record.has_ended and is_unheard(record) else ""
+
+
 def status_of(
     state: State,
     record: JobRecord,
@@ -351,6 +367,7 @@ def status_of(
         checkpoint=record.checkpoint,
         image=record.spec.named_image,
         upload=asdict(record.spec.upload) if record.spec.upload is not None else None,
+        remark=remark_of(record),
         preempted=record.preempted.words if record.preempted is not None else "",
         took_from=list(record.took_from),
         progress={

@@ -163,9 +163,7 @@ def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster |
 def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> None:
     if event.attempt <= record.closed:
         return
-    if record.uses_sdk is None and any(
-        now_s >= worker.began_s + LISTENED_S for worker in record.workers.values()
-    ):
+    if is_found_silent(record, now_s):
         record.uses_sdk = False
     record.stop_s = now_s - _asked_s(record)
     record.closed, record.status, record.members = event.attempt, event.status, NOBODY
@@ -174,6 +172,13 @@ def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> N
     if event.status == KILLED and event.outcome != "done" and not orphaned_by(record):
         record.crash_loops = 0 if record.made_progress else record.crash_loops + 1
         record.made_progress = False
+
+
+def is_found_silent(record: JobRecord, now_s: float) -> bool:
+    """Whether the end of its attempt shows, for the first time, that its workers do not use the SDK."""
+    return record.uses_sdk is None and any(
+        now_s >= worker.began_s + LISTENED_S for worker in record.workers.values()
+    )
 
 
 def _asked_s(record: JobRecord) -> float:
