@@ -294,8 +294,9 @@ def test_a_last_message_that_is_no_report_says_nothing(message: str) -> None:
     assert "OOMKilled" in state.why
 
 
-def test_a_note_that_cannot_be_read_is_a_withdrawal_like_others() -> None:
-    pod = a_pod(phase="Failed", node="", annotations={manifests.WITHDRAWN: "x"})
+@pytest.mark.parametrize("note", ["x", '{"status": null, "lasted_s": 3}'])
+def test_a_note_that_cannot_be_read_is_a_withdrawal_like_others(note: str) -> None:
+    pod = a_pod(phase="Failed", node="", annotations={manifests.WITHDRAWN: note})
     assert (state_of(pod).phase, state_of(pod).status, state_of(pod).stopped) == ("ended", 143, True)
 
 

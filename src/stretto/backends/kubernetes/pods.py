@@ -241,7 +241,7 @@ def _report_in(text: str) -> dict[str, Any]:
     report: Any = None
     with suppress(ValueError, RecursionError):
         report = json.loads(text)
-    if not isinstance(report, dict) or "status" not in report:
+    if not isinstance(report, dict) or report.get("status") is None:
         return {}
     known = {key: value for key, value in report.items() if key in REPORTED and value is not None}
     return known if all(isinstance(value, REPORTED[key]) for key, value in known.items()) else {}
