@@ -222,11 +222,11 @@ class MeasuredTruth:
 class MeasuredRun(TrainingRun):
     """A training that tells of its steps what the live one told, while more than steps takes time."""
 
-    def _observe_and_rate(self, step_s: float, sync_s: float) -> float:
+    def _observe_and_rate(self, step_s: float, sync_s: float, batch: int) -> float:
         assert isinstance(self.truth, MeasuredTruth)
         said = self.truth.said[self.replicas]
-        TrainingRun._observe_and_rate(self, said.step_s, said.step_s - said.alone_s)
-        return self._rate(step_s, sync_s)
+        TrainingRun._observe_and_rate(self, said.step_s, said.step_s - said.alone_s, batch)
+        return self._rate(step_s, sync_s, batch)
 
 
 def said_of(job: Lived, workers: int) -> Said:
