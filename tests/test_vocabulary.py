@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "stretto"
 PLAIN = """
 accounting api app arrival async attaching autoscaling axes bench branching build built cdf
 cell check child class client clock comparison component conductor config connection content dataset
-default demand demo display dot draft entry env evict explain export file fill fit fixture fragment
+default demand demo display dot draft entry env equality evict explain export file fill fit fixture fragment
 frame health hierarchy history homogeneous hosting html json knowledge kubeflow label lending lightning
 main maker making markdown network object openapi option outcome parse patience pin play plugin
 printing privilege protocol quantity ratio reading recipe registry remaining reproduce reproduction

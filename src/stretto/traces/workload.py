@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import nan
 
 from stretto.model import Adaptivity, Cluster, InputError, Job
+from stretto.model.equality import equal_as_tuples
 from stretto.traces.learning import LearningCurve
 
 
@@ -17,6 +18,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+@equal_as_tuples
 @dataclass(frozen=True, slots=True)
 class Truth:
     """What a job will really do. NaN or empty: it follows from the profiles or the catalogue of its model."""

@@ -9,6 +9,7 @@ from typing import Any
 from stretto.jobfile import JobSpec
 from stretto.jobfile.kubernetes_section import tolerates_all
 from stretto.model import Account, Allocation, Batch, Job, account_of
+from stretto.model.equality import equal_as_tuples
 from stretto.service.state.usage import Cause, CauseKind, JobUsage, SizeChange
 
 SHOWN = frozenset(  # of a training's reports, once it has ended
@@ -35,6 +36,7 @@ class WorkerPhase(StrEnum):
     ENDED = "ended"  # none of its processes is left
 
 
+@equal_as_tuples
 @dataclass(slots=True)
 class Worker:
     """One process of a job."""
@@ -95,6 +97,7 @@ class Membership:
 NOBODY = Membership(0, ())
 
 
+@equal_as_tuples
 @dataclass(slots=True)
 class Accounting:
     """What has come together over a job's life. What runs since `held_since_s` comes on top."""
@@ -136,6 +139,7 @@ class Accounting:
         self.largest_held = max(self.largest_held, gpus)
 
 
+@equal_as_tuples
 @dataclass(slots=True)
 class Learned:
     """What a job's reports have told so far."""
@@ -200,6 +204,7 @@ NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all that need it;
 NO_SUSPENSIONS = Suspensions()
 
 
+@equal_as_tuples
 @dataclass(slots=True)
 class JobRecord:
     """One job, from its submission to its end."""
