@@ -145,7 +145,7 @@ def test_contributing_names_every_lane_and_every_marker() -> None:
 
 def test_the_build_runs_lint_and_all_tests() -> None:
     build = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert re.findall(r"^make ([a-z-]+)", build, re.M) == ["lint", "sbom", "test-all"]
+    assert re.findall(r"^make ([a-z-]+)", build, re.M) == ["sbom", "lint", "test-all"]
 
 
 # ── around pytest ─────────────────────────────────────────────────────────────────────────────────
