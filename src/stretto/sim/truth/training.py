@@ -1,7 +1,7 @@
 """A training job as the simulated world runs it: epochs, batch sizes, restarts, what it lets others see."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil, inf, nan
 from typing import Protocol
@@ -82,7 +82,8 @@ class TrainingRun:
     local_batch: int = 0
     accumulation: int = 0
     samples: float = 0.0  # processed so far
-    replicas: int = 0  # copies of the model that train side by side, on what it holds
+    # Copies of the model that train side by side on what it holds.
+    replicas: int = field(default=0, init=False)
     dictated: tuple[int, ...] = ()  # samples on each GPU, where the policy chose them
     countdown_s: float = 0.0  # until the first step after a start
     reach: float = 1.0  # its speed over that within one domain of each level of the network
@@ -92,6 +93,8 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         """Nothing has been seen of it yet, but what is foreseen."""
+        if self.shape:
+            self.replicas = self.replicas_on(self.kind, self.shape)
         if self.foreseen:
             noise = self.truth.grad_stats(self.truth.limits.init_batch, 0)
             self.evidence = Evidence(self.visible, self.foreseen, *noise, fixed_batch=self.fixed_batch)
