@@ -52,6 +52,7 @@ def test_a_job_file_is_understood_whole(path: Path) -> None:
     assert (spec.name, list(warnings)) == (yaml.safe_load(text)["name"], [])
 
 
+@pytest.mark.long
 def test_a_target_that_is_not_reached_is_a_failure() -> None:
     command = [sys.executable, "digits_cnn.py", "--epochs", "1", "--channels", "4", "--target", "0.99"]
     done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False, timeout=300)

@@ -27,6 +27,7 @@ def arguments(*words: str) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_nodes_follow_the_load_of_the_example_as_its_page_shows(tmp_path: Path) -> None:
     options = [word for word in arguments("stretto", "serve") if word != "--insecure-loopback"]
     files = [str(FOLDER / word) if word.endswith(".yaml") else word for word in options]

@@ -112,7 +112,7 @@ def changed(series: Series) -> dict[str, bool]:
     return {row.what: [value.ours for value in row.values] != first for row in series.switched[1:]}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", OF_SIMULATIONS)
 def test_a_series_begins_with_the_figures_of_its_table_and_every_switch_is_another_run(name: str) -> None:
     # Of few jobs as many may be late in another run, too. In each of so many draws they hardly are.

@@ -47,6 +47,7 @@ def test_reductions_are_the_papers_own() -> None:
     assert (baseline[0] or 0.0) / (TABLE_5["2 lyra, basic"][0] or 1.0) == pytest.approx(1.53, abs=0.005)
 
 
+@pytest.mark.long
 def test_table_5_has_all_figures_of_every_scheme_and_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "TABLE_5_SCHEMES", FEW)
     monkeypatch.setattr(tables, "TABLE_5", {name: TABLE_5[name] for name in FEW})
@@ -123,6 +124,7 @@ def test_table_7_is_about_the_jobs_that_ran_on_loan_and_the_same_jobs_without_lo
     )
 
 
+@pytest.mark.long
 def test_the_other_trace_is_calibrated_to_percentiles_and_has_rows_of_both_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -56,7 +56,7 @@ def test_figures_of_a_run_are_those_of_its_jobs(tmp_path: Path) -> None:
     assert ("lender", "lender_shortfall_server_s") in figures
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_table_names_the_worst_class_of_each_policy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -134,6 +134,7 @@ def test_nothing_is_learned_from_the_trainings_that_are_predicted() -> None:
         assert one.mean.tolist() == same.mean.tolist()
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.processes
 @pytest.mark.sockets

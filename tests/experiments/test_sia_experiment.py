@@ -63,6 +63,7 @@ def test_bootstrapped_estimates_stand_beside_true_and_unprofiled_ones() -> None:
     assert not any(source.real for source in inputs)
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_figure_11_says_what_sizes_and_batches_are_worth() -> None:
     _, rows, _ = figure11(Request(None, scale=0.02, workers=1))

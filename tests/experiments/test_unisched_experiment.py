@@ -99,6 +99,7 @@ def test_the_testbed_is_a_mean_over_made_samples_with_its_interval_and_other_loa
     assert any("2 made samples" in note for note in notes)
 
 
+@pytest.mark.long
 def test_every_part_of_the_other_figures_has_its_rows() -> None:
     for figure, begins in ((figure6_density, ("100%: ", "160%: ")), (figure11, ("80% hostile: joint",))):
         names = {name for name, _ in ours(figure(MADE))}

@@ -112,7 +112,7 @@ def a_mix_of_models(seed: int) -> Workload:
     return Workload("made", jobs, [Truth(nan)] * len(jobs))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_more_is_known_beforehand_the_sooner_jobs_are_done() -> None:
     """Sia, section 5.7: the oracle is best, and one-GPU profiles are better than none. On average only."""
 

@@ -65,7 +65,7 @@ def has_reached(folder: Path, step: int, rank: int = 0) -> bool:
     return file.exists() and int(file.read_text() or 0) >= step
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.processes
 def test_told_to_leave_trainer_saves_ends_with_143_and_goes_on_from_there(tmp_path: Path) -> None:
     world = 2

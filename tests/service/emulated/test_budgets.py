@@ -34,6 +34,7 @@ def waits(client: Client, job: str) -> bool:
     return not shown["gpus"] and shown["reason"] == "BUDGET"
 
 
+@pytest.mark.long
 def test_jobs_wait_for_the_next_period_over_a_crash_and_the_log_repeats_every_decision(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

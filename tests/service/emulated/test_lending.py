@@ -48,7 +48,7 @@ def job(gpus: int, most: int, expected: str = "30m", **labels: str) -> str:
     return json.dumps(spec | ({"elastic": {"min": gpus, "max": most}} if most > gpus else {}))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_under_a_replayed_load_nodes_come_back_and_all_jobs_end(
     running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
