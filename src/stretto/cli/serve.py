@@ -477,7 +477,10 @@ def serve(
 
     try:
         from stretto.service.config import Config
-        from stretto.service.main import serve
+        from stretto.service.gc_tuning import put_off
+
+        with put_off():  # modules stay: to look for garbage among them is a tenth of this time
+            from stretto.service.main import serve
     except ModuleNotFoundError as missing:
         raise InputError(f"serve needs {missing.name}: install stretto[serve]") from None
     host, port = place.address()
