@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stretto.agent import log_bounds
-from stretto.agent.log_bounds import LEAST_KEPT_BYTES, NOTICE, LogBound, taken_by
+from stretto.agent import log_bounds, worker_table
+from stretto.agent.agent import state_folder
+from stretto.agent.log_bounds import LEAST_KEPT_BYTES, NOTICE, LogBound, attempts_of, taken_by
+from stretto.agent.node import Node
 from stretto.agent.server import read_piece
+from stretto.agent.worker_table import WorkerTable
 
 from .agents import Agent, until
 
@@ -120,3 +123,28 @@ def test_earlier_attempts_count_with_the_present_one(small: Agent) -> None:
     assert small.log("1.1.0").startswith(NOTICE.decode())
     assert small.log("1.2.0").startswith(LINE % 0)
     assert small.log("12.1.0").startswith(LINE % 0)
+
+
+@pytest.mark.processes
+def test_a_worker_forgotten_while_its_jobs_logs_are_looked_for_is_found_with_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = WorkerTable(state_folder(tmp_path / "state"), Node("n1", "t", 1), "life", apart=True)
+    start = {"job": "j", "gpus": [0], "command": "true", "env": {}, "cwd": "", "grace_s": 1.0}
+    try:
+        for attempt in (2, 3):
+            workers.start(f"j.{attempt}.0", start, {"PATH": os.defpath})
+            until(lambda: all(each.ended for each in workers.known.values()))
+        first, second = (workers.runs / f"j.{attempt}.0" / "log" for attempt in (2, 3))
+
+        def look_and_forget(folder: Path, job: str) -> list[Path]:
+            found = list(attempts_of(folder, job))
+            workers.forget("j.2.0")
+            return found
+
+        monkeypatch.setattr(worker_table, "attempts_of", look_and_forget)
+        assert workers.logs_of_jobs() == [[first, second]]
+        monkeypatch.undo()
+        assert workers.logs_of_jobs() == [[second, workers.forgotten / "j.2.0" / "log"]]
+    finally:
+        workers.close()

@@ -389,15 +389,17 @@ class WorkerTable:
         with self.lock:
             for each in self.known.values():
                 logs_by_job.setdefault(each.run.name.partition(".")[0], []).append(each.run / "log")
-            self.older = {job: logs for job, logs in self.older.items() if job in logs_by_job}
-            missing = [job for job in logs_by_job if job not in self.older]
+            older = {job: logs for job, logs in self.older.items() if job in logs_by_job}
+            missing = [job for job in logs_by_job if job not in older]
+            self.older = older | {job: [] for job in missing}
         for job in missing:
             # Most jobs have one worker, the first. It can have had none before it.
             alone = [path.parent.name for path in logs_by_job[job]] == [f"{job}.1.0"]
-            older = [] if alone else attempts_of(self.forgotten, job)
+            older[job] = [] if alone else list(attempts_of(self.forgotten, job))
             with self.lock:
-                self.older[job] = list(older)
-        return [logs + self.older[job] for job, logs in logs_by_job.items()]
+                if job in self.older:  # else a worker of it was forgotten meanwhile: it is read again
+                    self.older[job] = older[job]
+        return [logs + older[job] for job, logs in logs_by_job.items()]
 
     def look_at(self, worker: Worker) -> None:
         """Read what one run directory says, and look for what is left where its supervisor is gone."""
