@@ -18,9 +18,9 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean, nearest
+from stretto.errors import InputError
 from stretto.settings import settings_of
+from stretto.suggestions import did_you_mean, nearest
 
 
 @dataclass(frozen=True)

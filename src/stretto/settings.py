@@ -15,8 +15,8 @@ from itertools import pairwise, takewhile
 from math import isfinite
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.errors import InputError
+from stretto.suggestions import did_you_mean
 
 TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 RANGE = "range"  # key of a field's metadata

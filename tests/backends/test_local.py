@@ -26,7 +26,7 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 pytestmark = [pytest.mark.processes, pytest.mark.large]
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.interrupts import heed_interrupts
+from typer.main import get_group
+
+from stretto.cli.app import app
 
 pytestmark = pytest.mark.processes
 
@@ -35,6 +38,31 @@ def test_help_imports_nothing_that_is_slow() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
     assert done.stdout.startswith("Usage: stretto")
+
+
+def test_a_command_imports_no_other_command_and_no_arrays() -> None:
+    program = (
+        "import sys; from stretto.cli.app import status_of; status_of(['list', '--help']); "
+        "commands = {name for name in sys.modules if name.startswith('stretto.cli.')}; "
+        "print('numpy' in sys.modules, sorted(commands & {f'stretto.cli.{name}' for name in "
+        "('jobs', 'serve', 'simulate', 'submit', 'top')}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False ['stretto.cli.jobs']"
+
+
+def test_agents_and_supervisors_import_no_arrays() -> None:
+    program = (
+        "import sys, stretto.agent.__main__, stretto.agent.supervisor, stretto.agent.batch_supervisor, "
+        "stretto.agent.pod_supervisor, stretto.agent.exec_session; print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_every_command_that_help_lists_can_be_built_under_its_name() -> None:
+    named = get_group(app).commands
+    assert [command.name for command in named.values()] == list(named)
 
 
 def test_the_command_is_installed_under_its_name() -> None:

@@ -13,7 +13,7 @@ from stretto.client.upload_manifest import (
     check_sizes,
     manifest_in,
 )
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 DIGEST = sha256(b"x").hexdigest()
 A_FILE = {"path": "a", "bytes": 1, "parts": [DIGEST]}

@@ -8,7 +8,7 @@ import pytest
 
 from stretto.client.upload_manifest import PART_BYTES
 from stretto.client.upload_tree import LENGTH_BYTES, MOST_BYTES_OF_PACK, upload_tree
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 LIMITS = {"most_bytes": 50_000_000, "most_file_bytes": 20_000_000}
 

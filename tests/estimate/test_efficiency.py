@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stretto.errors import InputError
 from stretto.estimate.efficiency import (
     GradientNoise,
     efficiency,
@@ -16,7 +17,6 @@ from stretto.estimate.efficiency import (
 )
 from stretto.estimate.learning_rate import Scaling, rule_named
 from stretto.estimate.throughput import ThroughputModel, throughput
-from stretto.model.errors import InputError
 
 MODEL = ThroughputModel(0.05, 0.001, 0.08, 0.004, 0.02, 0.002, 2.0)
 INIT = 128

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from stretto.errors import InputError
 from stretto.estimate.fit import LOWEST, fit, fit_many, forget_fits
 from stretto.estimate.throughput import ThroughputModel, grad_s, iteration_s, step_s
 from stretto.model.arrays import FloatArray
-from stretto.model.errors import InputError
 from stretto.model.knowledge import Observations, Point
 
 TRUTH = ThroughputModel(

@@ -1,7 +1,7 @@
 import pytest
 
+from stretto.errors import InputError
 from stretto.estimate.learning_rate import RULES, Scaling, rule_named
-from stretto.model.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 from stretto.backends.protocol import BackendUnreachable
 from stretto.client import Refused, ServiceError
+from stretto.errors import InputError, KeyTaken
 from stretto.kubernetes_operator.controller import Operator
 from stretto.kubernetes_operator.elastic_job import FINALIZER, ElasticJob
-from stretto.model.errors import InputError, KeyTaken
 
 KEY = ("team-a", "train")
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
+from stretto.errors import InputError
 from stretto.model.arrays import floats, ints
-from stretto.model.errors import InputError
 from stretto.report import Comparison, Intervals, RunSeries, render, write_report
 from stretto.sim.summary import METRICS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.report.charts.ratios import ratio_charts
 from stretto.report.content import Note
 from stretto.report.reproduction import (

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.report.content import RunSeries
 from stretto.report.findings import caution, verdict
 from stretto.report.standings import basis_of, standings_of

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import stretto.sdk
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk import shutdown
 from stretto.sdk.results import ResultFolder
 from stretto.testing.conductor import Conductor

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk.settings import rule_named
 from stretto.sdk.step_profiler import Noise, Sample, between, differenced
 

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stretto.sdk
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk import shutdown, state
 from stretto.sdk.checkpoints import read_newest
 from stretto.testing.conductor import Conductor

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stretto.sdk
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk import shutdown
 from stretto.testing.conductor import Conductor
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk.channel import Channel, NoLongerWanted, finite, fixed, read_generation
 from stretto.sdk.settings import Batch, Bounds, RequestedBatch, choose_batch, read_environment
 from stretto.sdk.step_consensus import LEAST_PERIOD, MOST_PERIOD, ControlFlags, StepConsensus, propose

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sim.truth.profiled import ProfiledModel
 from stretto.sim.truth.profiles import ProfileLibrary, read_profiles
 from stretto.sim.truth.step_times import StepSurface, canonical, consolidated

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stretto.model import InputError
+from stretto.errors import InputError
 
 SAME_NAME = "user"  # said alone: everybody's jobs run under the Unix user of the same name
 LARGEST_ID = 2**32 - 2

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from stretto.agent.inherited_env import OURS
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.settings import RANGE, Range
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from stretto.agent.unix_users import Account
+from stretto.errors import StrettoError
 from stretto.jobfile import JobSpec
-from stretto.model.errors import StrettoError
 
 Phase = Literal["starting", "running", "ended", "unknown"]
 

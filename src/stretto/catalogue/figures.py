@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.model.arrays import FloatArray, floats
 
 A100_PER_NODE = 8  # ElasticFlow's machines

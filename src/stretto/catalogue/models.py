@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from stretto.errors import InputError
 from stretto.estimate.throughput import ThroughputModel, iteration_s
-from stretto.model import InputError
 from stretto.model.arrays import FloatArray, IntArray
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,38 +10,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from stretto import __version__
-from stretto.cli import (
-    backup,
-    bench,
-    budgets,
-    cluster,
-    clusters,
-    compare,
-    contexts,
-    demo,
-    events,
-    exec_and_forward,
-    forecast,
-    jobs,
-    kubernetes_operator,
-    lenders,
-    options,
-    policies,
-    priority_classes,
-    reproduce,
-    reserve,
-    secrets,
-    serve,
-    service,
-    shares,
-    simulate,
-    submit,
-    top,
-    traces,
-    usage,
-)
-from stretto.cli.printing import say, shortened, show_json
-from stretto.model.errors import StrettoError
+from stretto.cli.commands import CommandsByName
+from stretto.cli.printing import say, shortened
+from stretto.errors import StrettoError
 
 DONE, FAILED, WRONG_INPUT = 0, 1, 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -53,6 +24,7 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="stretto",
+    cls=CommandsByName,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help that reads the same on a pipe, without the import of its painter
@@ -74,58 +46,6 @@ def stretto(
     ] = False,
 ) -> None:
     """An elastic scheduler for deep-learning training on shared GPU clusters."""
-
-
-app.command()(simulate.simulate)
-app.command()(compare.compare)
-app.command()(reproduce.reproduce)
-app.command()(policies.policies)
-app.command()(demo.demo)
-app.command()(serve.serve)
-app.command()(kubernetes_operator.operator)
-app.command()(backup.backup)
-app.command()(backup.restore)
-app.command()(submit.submit)
-app.command()(submit.attach)
-app.command("exec")(exec_and_forward.execute)
-app.command()(exec_and_forward.forward)
-app.command()(submit.job_schema)
-app.command("list")(jobs.list_jobs)
-for verb in (jobs.describe, forecast.explain, jobs.logs, events.events):
-    app.command()(verb)
-for change in (jobs.cancel, jobs.hold, jobs.release, jobs.requeue, jobs.scale):
-    app.command()(change)
-app.command(context_settings=options.NEGATIVE_NUMBERS)(jobs.priority)
-app.command()(top.top)
-app.add_typer(cluster.nodes, name="nodes")
-app.add_typer(cluster.queues, name="queues")
-app.add_typer(priority_classes.app, name="priority-classes")
-app.add_typer(reserve.app, name="reserve")
-app.add_typer(lenders.app, name="lenders")
-app.command()(usage.usage)
-app.add_typer(usage.prices, name="gpu-prices")
-app.add_typer(budgets.app, name="budgets")
-app.add_typer(shares.app, name="shares")
-app.add_typer(secrets.app, name="secret")
-app.command()(cluster.webhook_secrets)
-app.command()(forecast.whatif)
-app.add_typer(cluster.token, name="token")
-app.add_typer(contexts.app, name="context")
-app.add_typer(clusters.app, name="clusters")
-app.add_typer(traces.app, name="traces")
-app.add_typer(bench.app, name="bench")
-
-
-@app.command()
-def version(as_json: options.Json = False) -> None:
-    """Print the version."""
-    if as_json:
-        show_json({"version": __version__})
-        return
-    typer.echo(__version__)
-
-
-service.take_service_options(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stretto.agent.terminal import ANNOUNCED, FRAME, SIZE
 from stretto.cli.printing import say
-from stretto.model.errors import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 if TYPE_CHECKING:
     from stretto.client import Client

@@ -8,7 +8,7 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_line
-from stretto.model import InputError
+from stretto.errors import InputError
 
 if TYPE_CHECKING:
     from stretto.service.backup import Manifest

@@ -75,9 +75,9 @@ def decide(
         else:
             _decide_steadily(state, policy, settings, as_json)
         return
+    from stretto.errors import InputError
     from stretto.experiments.bench import decision_times
     from stretto.experiments.spec import RunSpec, parse_settings
-    from stretto.model import InputError
 
     if not (cluster and trace):
         raise InputError(
@@ -93,7 +93,7 @@ def decide(
 
 
 def _refuse_half_a_state(state: Mapping[str, Any], is_of_trace: bool) -> None:
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     if is_of_trace or not (state["jobs"] and state["gpus"]):
         raise InputError(
@@ -122,9 +122,9 @@ def _decide_by_policy(
     state: Mapping[str, Any], policies: str, policy: str, limit_s: float, words: list[str], as_json: bool
 ) -> None:
     """One policy after the other; a row goes to stderr as soon as it is there."""
+    from stretto.errors import InputError
     from stretto.experiments.steady.policy_times import times_of_policies
     from stretto.experiments.steady.world import Steady
-    from stretto.model import InputError
     from stretto.policies.registry import policy_class, policy_names
 
     if words or policy != defaults.POLICY:

@@ -10,7 +10,7 @@ from stretto.cli import completion, options
 from stretto.cli.options import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, clock_of, service
-from stretto.model import InputError
+from stretto.errors import InputError
 
 nodes = typer.Typer(help="Nodes of a running service; lists them.", cls=Listing)
 queues = typer.Typer(help="Queues of a running service; lists them.", cls=Listing)

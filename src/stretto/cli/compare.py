@@ -41,6 +41,7 @@ def compare(
 
     A setting of `policy` or `place` goes to those of the policies that have it.
     """
+    from stretto.errors import InputError
     from stretto.experiments.bounds import with_bounds
     from stretto.experiments.comparison import specs_of
     from stretto.experiments.figure_export import write_comparison_figures
@@ -49,7 +50,6 @@ def compare(
     from stretto.experiments.present import comparison
     from stretto.experiments.spec import parse_settings
     from stretto.experiments.sweep import run_all
-    from stretto.model import InputError
     from stretto.report import comparison_table, write_report
 
     check_writable(out)
@@ -104,7 +104,7 @@ def compare(
 def to_ray(address: str) -> Callable[[], object]:
     """Connects this process to a Ray cluster when it is called; raises InputError where there is none."""
     from stretto.backends.ray.connection import check_address, connect
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     if find_spec("ray") is None:
         raise InputError("--ray needs ray: install stretto[ray]")

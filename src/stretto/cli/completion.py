@@ -19,7 +19,7 @@ Word = tuple[str, str]  # and what it is
 def contexts(incomplete: str) -> list[str]:
     """Names of contexts that begin so."""
     from stretto.client import contexts
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     try:
         return [name for name in sorted(contexts.read().by_name) if name.startswith(incomplete)]
@@ -63,7 +63,7 @@ def secrets(incomplete: str) -> list[str]:
 
 def _asked(words: Callable[["Client"], Iterable[Word]], incomplete: str) -> list[Word]:
     from stretto.client import Client
-    from stretto.model.errors import StrettoError
+    from stretto.errors import StrettoError
 
     try:
         with Client(patience_s=0) as client:

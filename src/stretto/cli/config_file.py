@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from stretto.model import InputError
+from stretto.errors import InputError
 
 if TYPE_CHECKING:
     from stretto.jobfile.yaml_tree import Tree

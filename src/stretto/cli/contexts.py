@@ -10,7 +10,7 @@ import typer
 from stretto.cli import completion, options
 from stretto.cli.options import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
-from stretto.model import InputError
+from stretto.errors import InputError
 
 if TYPE_CHECKING:
     from stretto.client.contexts import Context

@@ -66,7 +66,7 @@ def demo(
     """
     from stretto.demo.play import DemoFailed, Play, play
     from stretto.demo.scene import QUICK, SCENE
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     for module in ("torch", "sklearn", "uvicorn"):
         try:
@@ -104,7 +104,7 @@ def serve_options(
     by_option: values of options that mean something with one backend only. Empty ones are left out. shared:
     where pods mount the claim that is named there.
     """
-    from stretto.model import InputError
+    from stretto.errors import InputError
     from stretto.service.backend_registry import backend_names, backend_options
 
     if backend == "emulated":

@@ -18,7 +18,7 @@ from stretto.agent.exec_session import END, ERRORS, EXIT, INPUT, OUTPUT, SIGNAL,
 from stretto.cli.attaching import LEAVE, raw_keys
 from stretto.cli.printing import say
 from stretto.cli.service import JobName, Token, Url, service
-from stretto.model import InputError
+from stretto.errors import InputError
 
 if TYPE_CHECKING:
     from websockets.sync.connection import Connection
@@ -233,7 +233,7 @@ def _carry(client: "Client", job: str, rank: int | None, port: int, visitor: soc
     from websockets.exceptions import ConnectionClosed
 
     from stretto.client.worker_websocket import line_to
-    from stretto.model.errors import StrettoError
+    from stretto.errors import StrettoError
 
     with visitor:
         try:

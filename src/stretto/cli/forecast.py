@@ -9,7 +9,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, when_in_table, when_of
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.messages import gpus_of, headline
 
 LEAST_HELD = 20  # forecasts, before it is said how many have held; chosen

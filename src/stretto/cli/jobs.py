@@ -26,7 +26,7 @@ from stretto.cli.service import (
     service,
     watch,
 )
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.messages import reason_in_words
 
 if TYPE_CHECKING:

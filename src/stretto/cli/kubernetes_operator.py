@@ -55,7 +55,7 @@ def operator(
     token: Token = "",
 ) -> None:
     """Submit each ElasticJob of a Kubernetes cluster to a service, and show there what becomes of it."""
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     try:
         from stretto.kubernetes_operator.crd import definition_text
@@ -89,10 +89,10 @@ async def _operate(
     from stretto.backends.kubernetes.api import Api, configuration
     from stretto.backends.protocol import BackendUnreachable
     from stretto.client import Client
+    from stretto.errors import InputError
     from stretto.kubernetes_operator.controller import Operator
     from stretto.kubernetes_operator.follower import Follower
     from stretto.kubernetes_operator.gated_pods_controller import GateOperator
-    from stretto.model import InputError
 
     api = Api(configuration(kubeconfig, context))
     try:
@@ -119,8 +119,8 @@ async def _operate(
 async def _check_resources(api: "Api", namespaces: Sequence[str]) -> None:
     """Raise InputError where the cluster has no such resources, or does not show them."""
     from stretto.backends.kubernetes.api import Refusal
+    from stretto.errors import InputError
     from stretto.kubernetes_operator.elastic_job import ELASTIC_JOBS
-    from stretto.model import InputError
 
     for namespace in namespaces or ("",):
         try:
@@ -134,8 +134,8 @@ async def _check_resources(api: "Api", namespaces: Sequence[str]) -> None:
 async def _check_gates(api: "Api") -> None:
     """Raise InputError where the cluster keeps no scheduling gates, or does not show pods and nodes."""
     from stretto.backends.kubernetes.api import NODES, PODS, Refusal
+    from stretto.errors import InputError
     from stretto.kubernetes_operator.gated_pods_controller import NAMESPACES, check_version
-    from stretto.model import InputError
 
     check_version(api.server, await api.version())
     for kind in (PODS, NODES, NAMESPACES):

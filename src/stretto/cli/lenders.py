@@ -8,7 +8,7 @@ from stretto.cli import options
 from stretto.cli.options import Listing
 from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
-from stretto.model import InputError
+from stretto.errors import InputError
 
 app = typer.Typer(help="Lenders of nodes of a running service; lists them.", cls=Listing)
 Name = Annotated[str, typer.Argument(help="The name of a lender.", metavar="LENDER")]

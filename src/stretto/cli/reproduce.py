@@ -75,11 +75,11 @@ def reproduce(
 
     Every finished simulation is kept: the same command goes on where it was interrupted.
     """
+    from stretto.errors import InputError
     from stretto.experiments.causes import make_causes
     from stretto.experiments.log import check_writable
     from stretto.experiments.published import experiment_of
     from stretto.experiments.reproduction import Request, data_root
-    from stretto.model import InputError
 
     modes = {"--list": list_all, "--all": every, "--page": page is not None}
     asked = [name] * bool(name) + [mode for mode, is_on in modes.items() if is_on]
@@ -141,8 +141,8 @@ def reproduce(
 
 def _check_causes(causes: bool, name: str, every: bool, out: Path | None, figures: Path | None) -> None:
     """Raise InputError where --causes stands beside something with which it means nothing."""
+    from stretto.errors import InputError
     from stretto.experiments.published import EXPERIMENTS, experiment_of
-    from stretto.model import InputError
 
     if not causes or every:
         return
@@ -158,8 +158,8 @@ def _check_causes(causes: bool, name: str, every: bool, out: Path | None, figure
 
 def check_page(out: Path) -> None:
     """Raise InputError where the page could not be written, before hours are spent on it."""
+    from stretto.errors import InputError
     from stretto.experiments.log import check_writable
-    from stretto.model import InputError
 
     if out.suffix not in (".html", ".htm") or out.is_dir():
         raise InputError(f"--out {out}: expected the name of a file that ends in .html")
@@ -167,7 +167,7 @@ def check_page(out: Path) -> None:
 
 
 def _write_page(made: "Reproduction", out: Path) -> None:
-    from stretto.model import InputError
+    from stretto.errors import InputError
     from stretto.report.reproduction_page import write_reproduction
 
     try:
@@ -200,11 +200,11 @@ def _make_all(
     causes: bool,
 ) -> None:
     """Every table; the page so far is written after each, so that nothing is lost when this is cut off."""
+    from stretto.errors import InputError
     from stretto.experiments.all_tables import PAGE, Outcome, make_all, write_all
     from stretto.experiments.log import check_writable
     from stretto.experiments.published import EXPERIMENTS
     from stretto.experiments.results_page import made_by, page_of
-    from stretto.model import InputError
 
     folder = Path("results") if out is None else out
     if folder.suffix or folder.is_file():
@@ -238,10 +238,10 @@ def _make_all(
 
 def _write_page_of(folder: Path, out: Path) -> None:
     """The page of all tables, from those that earlier commands have printed."""
+    from stretto.errors import InputError
     from stretto.experiments.all_tables import read_all, write_page
     from stretto.experiments.published import EXPERIMENTS
     from stretto.experiments.results_page import READ, page_of
-    from stretto.model import InputError
 
     if out.suffix != ".md":
         raise InputError(f"--out {out}: expected the name of a file that ends in .md, with --page")
@@ -279,9 +279,9 @@ def _list(as_json: bool) -> None:
 
 def _finished(keep: str, fresh: bool) -> "Finished | None":
     """Where simulations are kept; nowhere if no folder was named and the usual one cannot be written."""
+    from stretto.errors import InputError
     from stretto.experiments.finished import Finished, usual_folder
     from stretto.experiments.log import check_writable
-    from stretto.model import InputError
 
     folder = Path(keep) if keep else usual_folder()
     try:

@@ -9,7 +9,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
-from stretto.model import InputError
+from stretto.errors import InputError
 
 app = typer.Typer(help="Reservations of a running service.", no_args_is_help=True)
 

@@ -10,8 +10,8 @@ from stretto.cli import completion, options
 from stretto.cli.options import Listing
 from stretto.cli.printing import show_json, show_line, show_table
 from stretto.cli.service import Token, Url, clock_of, service
+from stretto.errors import InputError
 from stretto.jobfile.parts import LONGEST_SECRET_BYTES, check_secret_name
-from stretto.model import InputError
 
 app = typer.Typer(help="Your secrets, which jobs get as variables; lists them.", cls=Listing)
 Name = Annotated[

@@ -80,7 +80,7 @@ class Place:
 
     def address(self) -> tuple[str, int]:
         """Host and port of --listen. Raises InputError."""
-        from stretto.model import InputError
+        from stretto.errors import InputError
 
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
@@ -124,7 +124,7 @@ class Store:
 
     def store_url(self) -> str:
         """The URL of the store, from the option or from the only line of a file. Raises InputError."""
-        from stretto.model import InputError
+        from stretto.errors import InputError
 
         if self.store_file is None:
             return self.store
@@ -189,8 +189,8 @@ class Rounds:
 
     def dead_after_s(self) -> float:
         """The heartbeat timeout; 0: never. Raises InputError."""
+        from stretto.errors import InputError
         from stretto.jobfile.quantities import duration_s
-        from stretto.model import InputError
 
         try:
             return 0.0 if self.dead_after == "0" else duration_s(self.dead_after)
@@ -201,8 +201,8 @@ class Rounds:
 
     def fair_share_half_life_s(self) -> float:
         """The half-life of usage; 0: usage orders nothing. Raises InputError."""
+        from stretto.errors import InputError
         from stretto.jobfile.quantities import duration_s
-        from stretto.model import InputError
 
         text = self.fair_share_half_life
         if text == "off":
@@ -248,8 +248,8 @@ class Retention:
 
     def max_log_bytes(self) -> int:
         """The limit of a job's logs on each machine; 0: any amount. Raises InputError."""
+        from stretto.errors import InputError
         from stretto.jobfile.quantities import memory_gb
-        from stretto.model import InputError
 
         try:
             size = round(memory_gb(self.max_log_size) * 1e9) if self.max_log_size != "any" else 0
@@ -343,7 +343,7 @@ class Encryption:
 
     def files(self) -> "TlsFiles | None":
         """Where certificate and key are; None: plain HTTP. Raises InputError for one without the other."""
-        from stretto.model import InputError
+        from stretto.errors import InputError
         from stretto.service.http.certificates import TlsFiles
 
         if self.tls_certificate is None and self.tls_key is None:
@@ -405,8 +405,8 @@ class Bounds:
 
     def idle_rule(self) -> "IdleRule":
         """Which jobs count as idle holders. Raises InputError."""
+        from stretto.errors import InputError
         from stretto.jobfile.quantities import duration_s
-        from stretto.model import InputError
         from stretto.service.gpu_use import IdleRule
 
         if not 0 < self.idle_below <= 1:
@@ -419,7 +419,7 @@ class Bounds:
 
     def limits(self) -> "Limits":
         """Bounds of the interface. Raises InputError."""
-        from stretto.model import InputError
+        from stretto.errors import InputError
         from stretto.service.http.rate_limits import Limits
 
         if not (isfinite(self.submit_rate) and self.submit_rate > 0):
@@ -473,7 +473,7 @@ def serve(
     """Schedule real jobs until interrupted. Running jobs go on; the next start adopts them."""
     import asyncio
 
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     try:
         from stretto.service.config import Config

@@ -31,8 +31,8 @@ class Uploads:
 
     def limits(self, keep: str) -> "UploadLimits":
         """How much may be uploaded, and how long it is kept. Raises InputError."""
+        from stretto.errors import InputError
         from stretto.jobfile.quantities import duration_s
-        from stretto.model import InputError
         from stretto.service.uploads import UploadLimits
 
         try:
@@ -49,8 +49,8 @@ class Uploads:
 
 def _bytes_of(option: str, text: str) -> int:
     """A size in bytes. Raises InputError."""
+    from stretto.errors import InputError
     from stretto.jobfile.quantities import memory_gb
-    from stretto.model import InputError
 
     try:
         size = round(memory_gb(text) * 1e9)

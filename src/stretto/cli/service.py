@@ -10,7 +10,7 @@ import typer
 
 from stretto.cli import completion
 from stretto.cli.printing import say
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.messages import reason_in_words, span_in_words
 
 if TYPE_CHECKING:

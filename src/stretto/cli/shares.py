@@ -9,7 +9,7 @@ from stretto.cli import options
 from stretto.cli.options import Listing
 from stretto.cli.printing import say, show_json, show_line, show_table
 from stretto.cli.service import Token, Url, service
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.messages import span_in_words
 
 app = typer.Typer(help="Fair share of a running service; lists it.", cls=Listing)

@@ -45,11 +45,11 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Simulate a trace on a cluster and print the summary."""
+    from stretto.errors import InputError
     from stretto.experiments.bounds import with_bounds
     from stretto.experiments.log import LogWriter
     from stretto.experiments.present import run_series
     from stretto.experiments.spec import RunSpec, parse_settings, run_spec
-    from stretto.model import InputError
     from stretto.report import run_summary
 
     if decision is not None and not from_log:
@@ -91,7 +91,7 @@ def _refuse_beside_a_log(context: typer.Context) -> None:
 
     But for the policy: its code may lie elsewhere than it did, and must not run unless the user says so.
     """
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     for name, value in context.params.items():
         if _is_given(context, name) and name not in ("from_log", "as_json", "policy", "decision"):
@@ -127,7 +127,7 @@ def _one_again(source: str, seq: int, trusted: str, as_json: bool) -> None:
     """One decision of a service; status 1 where it does not come out as it was."""
     from dataclasses import replace
 
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     if (address := _store_of(source)) is None:
         raise InputError(f"--decision {seq}: expected --from-log with the log of a service, got {source}")
@@ -179,7 +179,7 @@ def _show_decision(shown: Mapping[str, Any]) -> None:
 
 def _to_load(named: str, trusted: str) -> str:
     """Which policy to load where a log names one. Raises InputError for code that was not allowed to run."""
-    from stretto.model import InputError
+    from stretto.errors import InputError
     from stretto.policies.registry import policy_names
 
     if named in policy_names():
@@ -221,7 +221,7 @@ def _of_a_service(source: str, address: str, trusted: str) -> tuple[dict[str, An
     """Figures, decisions that differ, and why others cannot be repeated."""
     from dataclasses import replace
 
-    from stretto.model import InputError
+    from stretto.errors import InputError
 
     try:
         from stretto.service.eventlog import open_store

@@ -18,7 +18,7 @@ from stretto.cli.exec_and_forward import Rank, come_back
 from stretto.cli.option_classes import with_option_classes
 from stretto.cli.printing import say, show_json, show_line
 from stretto.cli.service import JobName, Token, Url, one_line, promise_in_words, service, when_of
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.messages import gpus_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def list_traces(
     as_json: options.Json = False,
 ) -> None:
     """List the workloads that can be made here, and the public ones that lie in the data folder."""
-    from stretto.model import InputError
+    from stretto.errors import InputError
     from stretto.traces import MADE, built_in_traces
 
     if data and not Path(data).is_dir():

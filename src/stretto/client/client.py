@@ -21,7 +21,7 @@ from stretto.client.target import target_of, unanswered
 from stretto.client.tokens import PLAIN
 from stretto.client.upload_tree import upload_tree
 from stretto.client.waiting import apart, sleep
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 ANSWER_S = 70.0  # longer than any wait that we ask for
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen

@@ -23,8 +23,8 @@ from typing import Any
 import yaml
 
 from stretto.client.tokens import token_in
-from stretto.model.errors import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.errors import InputError
+from stretto.suggestions import did_you_mean
 
 FILE_VARIABLE, VARIABLE, OPTION = "STRETTO_CONFIG", "STRETTO_CONTEXT", "--context"
 MOST_BYTES = 1 << 20  # of a file that people write; chosen

@@ -1,6 +1,6 @@
 """What may go wrong between a client and its service, beside what is wrong with a request."""
 
-from stretto.model.errors import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 
 class ServiceError(StrettoError):

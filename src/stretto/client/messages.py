@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from stretto.client.errors import Refused, ServiceError
-from stretto.model.errors import InputError, KeyTaken, StrettoError
+from stretto.errors import InputError, KeyTaken, StrettoError
 
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
 PIPE_S = 30.0  # of silence of whoever writes a job file through a pipe; chosen

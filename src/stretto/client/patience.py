@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 
-from stretto.model.errors import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 PATIENCE_S = 600.0  # chosen: longer than a machine takes to restart
 VARIABLE = "STRETTO_PATIENCE_S"

@@ -11,7 +11,7 @@ import httpx
 from stretto.client import contexts, trust
 from stretto.client.errors import ServiceError, Untrusted
 from stretto.client.tokens import PLAIN, token_in
-from stretto.model.errors import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 USUAL_URL = "http://127.0.0.1:8700"
 

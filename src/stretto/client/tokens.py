@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 LONGEST_TOKEN = 1_000  # characters; ours have 51
 PLAIN = re.compile(r"[\x21-\x7e]*")  # what a header can hold as it is

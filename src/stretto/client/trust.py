@@ -4,7 +4,7 @@ import os
 import ssl
 from pathlib import Path
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 VARIABLE, OPTION = "STRETTO_CA_FILE", "--ca-file"
 MOST_BYTES = 96 << 10  # chosen: workers get it as one variable, of which Linux allows 128 KiB

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 PART_BYTES = 1 << 20  # of every part of a file but its last; chosen
 MOST_ENTRIES = 10_000  # chosen: a manifest of so many fits into one request

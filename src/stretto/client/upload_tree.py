@@ -15,7 +15,7 @@ from stretto.client.upload_manifest import (
     UploadManifest,
     check_sizes,
 )
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 IGNORE, GIT_IGNORE = ".strettoignore", ".gitignore"
 NEVER = frozenset({".git"})  # the history of a tree is no part of it

@@ -7,7 +7,7 @@ import httpx
 from stretto.client.errors import ServiceError
 from stretto.client.messages import as_part, error_of
 from stretto.client.target import unanswered
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.errors import InputError
+from stretto.suggestions import did_you_mean
 
 MOST_BYTES = 16 << 20  # of a file that people write; chosen
 

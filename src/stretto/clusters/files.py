@@ -10,7 +10,7 @@ from stretto.clusters.built_in import built_in_clusters, document_of
 from stretto.clusters.entries import read_text, read_yaml
 from stretto.clusters.parse import ClusterFile, Lender, cluster_file_of
 from stretto.model import Cluster, InputError, Node
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 
 
 def read_cluster(source: Path | str) -> Cluster:

@@ -8,7 +8,7 @@ from typing import Any
 from stretto.clusters.entries import Entry, entry_of, items_of
 from stretto.clusters.topology import Levels, levels_of
 from stretto.model import Cluster, GpuType, InputError, Node, NodeId
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 
 TOP_KEYS = ("name", "topology", "gpu_types", "nodes", "lenders")
 TYPE_KEYS = ("memory_gb", "speed", "aliases", "max_nodes_per_job", "stand_ins")

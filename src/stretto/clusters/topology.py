@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from stretto.clusters.entries import Entry, entry_of, shown
-from stretto.model import InputError
+from stretto.errors import InputError
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from stretto.agent import run_directory, supervisor
 from stretto.backends.local.agent_client import is_taken
 from stretto.client import Client
-from stretto.model import StrettoError
+from stretto.errors import StrettoError
 
 PATIENCE_S = 180.0  # for what takes a second on a quiet machine; chosen
 LOOK_S = 0.02

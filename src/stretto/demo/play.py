@@ -27,8 +27,8 @@ from stretto.demo.scene import (
     reached_in,
     text_of,
 )
+from stretto.errors import StrettoError
 from stretto.jobfile.quantities import duration_s
-from stretto.model import StrettoError
 
 LAST_LINES = 12  # of what a job has printed that did not complete
 LOOK_S = 0.2  # between two looks at the jobs

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from stretto.model import InputError
+from stretto.errors import InputError
 
 NUMBER = re.compile(r"\b(accuracy )?(\d+\.\d+)\b")  # of the last line that a script prints
 LONGEST_S = 8.0  # that a job waits for a resize of others before it comes nevertheless

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stretto.errors import InputError
 from stretto.model.arrays import FloatArray
-from stretto.model.errors import InputError
 
 
 class GradientNoise(NamedTuple):

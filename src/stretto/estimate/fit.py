@@ -30,9 +30,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.estimate.throughput import NO_SYNC_S, ThroughputModel
 from stretto.model.arrays import BoolArray, FloatArray
-from stretto.model.errors import InputError
 from stretto.model.knowledge import Observations
 
 Key = TypeVar("Key", bound=Hashable)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stretto.errors import InputError
 from stretto.experiments.causes import Causes, make_causes
 from stretto.experiments.progress import Say
 from stretto.experiments.reproduction import (
@@ -24,7 +25,6 @@ from stretto.experiments.reproduction import (
     data_root,
     verdicts_of,
 )
-from stretto.model import InputError
 
 PAGE = "results.md"
 CAUSES = "causes"  # the folder of series of switched assumptions, beside the tables

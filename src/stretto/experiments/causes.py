@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from stretto.errors import InputError
 from stretto.experiments.reproduction import (
     PLUS_MINUS,
     Bound,
@@ -24,7 +25,6 @@ from stretto.experiments.reproduction import (
     verdicts_of,
 )
 from stretto.experiments.spec import RunSpec
-from stretto.model import InputError
 from stretto.sim.result import Result
 from stretto.traces.recipes import MARK, base_of
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from stretto.errors import InputError
 from stretto.experiments.spec import RunSpec, set_up, setup_of
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
 from stretto.place.registry import REGISTRY as PLACERS
 from stretto.policies.registry import policy_class
 from stretto.sim.run import world_of
+from stretto.suggestions import did_you_mean
 
 
 def specs_of(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.experiments.frames import Columns, allocations_of, jobs_of, rounds_of
 from stretto.experiments.reproduction import Reproduction
-from stretto.model import InputError
 from stretto.report import Comparison
 from stretto.report.charts.ratios import ratio_charts
 from stretto.report.comparison_figures import (

@@ -10,9 +10,9 @@ from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
 from stretto.clusters.parse import ClusterFile, Lender
 from stretto.lend import CapacityLoaning
 from stretto.model import FloatArray, InputError
-from stretto.model.suggestions import did_you_mean
 from stretto.settings import settings_of
 from stretto.sim.lenders import SimulatedLender
+from stretto.suggestions import did_you_mean
 from stretto.traces.datasets import data_folder
 
 MADE = "synthetic"  # instead of a file: demand made with the seed of the run

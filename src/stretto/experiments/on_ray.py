@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from stretto.errors import InputError, StrettoError, one_line
 from stretto.experiments.finished import sources_digest
 from stretto.experiments.progress import Watcher
 from stretto.experiments.spec import RunSpec, set_up
-from stretto.model import InputError, StrettoError
-from stretto.model.errors import one_line
 from stretto.sim.fairness import with_fairness
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from stretto.errors import InputError
 from stretto.experiments import mixed_causes, mixed_workload
 from stretto.experiments.cornucopia import causes as cornucopia_causes
 from stretto.experiments.cornucopia import comparison, parts
@@ -17,8 +18,7 @@ from stretto.experiments.unisched import causes as unisched_causes
 from stretto.experiments.unisched import comparison as unisched
 from stretto.experiments.unisched import estimator
 from stretto.experiments.unisched import parts as unisched_parts
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 
 LYRA = "its 15 days of training jobs and of inference load"
 LYRA_TESTBED = "the 180 jobs and the inference load of its testbed"

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import stdtrit
 
+from stretto.errors import InputError
 from stretto.experiments.finished import Finished
 from stretto.experiments.progress import Say
 from stretto.experiments.spec import RunSpec, setup_of
 from stretto.experiments.sweep import run_each
-from stretto.model import InputError
 from stretto.sim.result import Result
 from stretto.traces.datasets import DATA_VARIABLE
 

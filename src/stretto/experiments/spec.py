@@ -9,7 +9,6 @@ from typing import Any
 from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.experiments.lenders import lending_of
 from stretto.model import Cluster, InputError, Policy, traits_of
-from stretto.model.suggestions import did_you_mean
 from stretto.policies.registry import load_policy, policy_class
 from stretto.settings import settings_of
 from stretto.sim.constraints import NOTHING_SAID, constrained, read_constraints
@@ -18,6 +17,7 @@ from stretto.sim.result import Result
 from stretto.sim.run import Record, Setup, scheduler_of, simulate, world_of
 from stretto.sim.settings import Fidelity, SimSettings
 from stretto.sim.truth.profiles import read_profiles
+from stretto.suggestions import did_you_mean
 from stretto.traces import Workload, check_against, make_workload, read_trace
 from stretto.traces.recipes import MARK, base_of, read_prepared
 from stretto.traces.synthetic import is_made

@@ -15,12 +15,12 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
+from stretto.errors import InputError, StrettoError
 from stretto.experiments.finished import Finished, key_of
 from stretto.experiments.on_ray import Connect, run_on_ray
 from stretto.experiments.packing import Damaged
 from stretto.experiments.progress import Say, Watcher, watching
 from stretto.experiments.spec import RunSpec, run_spec
-from stretto.model import InputError, StrettoError
 from stretto.sim.result import Result
 
 Tell = Callable[[int, int, int], None]  # (index of the run, jobs done, jobs)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from stretto.errors import InputError
 from stretto.jobfile.kubernetes_section import CONTAINER
 from stretto.jobfile.parts import LABEL, Accelerators, Elastic, Resources, Restart, shown
 from stretto.jobfile.quantities import memory_gb, number, truth, whole
 from stretto.jobfile.spec import JobSpec
 from stretto.jobfile.stretto_file import TRUTH, WHOLE, located
 from stretto.jobfile.yaml_tree import Entry, Section, Tree, as_mapping, values_of
-from stretto.model import InputError
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 PRODUCT = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name")

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stretto.errors import InputError
 from stretto.jobfile.parts import check_image, check_line, wrong
 from stretto.jobfile.yaml_tree import Entry
-from stretto.model import InputError
 
 TEXTS = ("image", "namespace", "service_account")
 LISTS_OF_TEXTS = ("image_pull_secrets",)

@@ -10,8 +10,8 @@ from enum import StrEnum
 from math import gcd, isfinite, lcm
 from typing import TypeVar
 
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.errors import InputError
+from stretto.suggestions import did_you_mean
 
 T = TypeVar("T")
 

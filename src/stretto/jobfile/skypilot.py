@@ -1,11 +1,11 @@
 """A task file of SkyPilot: the parts that say what to run and on how many GPUs."""
 
+from stretto.errors import InputError
 from stretto.jobfile.parts import Accelerators, Resources, Restart
 from stretto.jobfile.quantities import memory_gb, number, whole
 from stretto.jobfile.spec import JobSpec
 from stretto.jobfile.stretto_file import WHOLE, alternatives, located
 from stretto.jobfile.yaml_tree import Entry, Section, Tree, as_mapping
-from stretto.model import InputError
 
 TAKEN = ("name", "resources", "num_nodes", "workdir", "setup", "run", "envs")
 TAKEN_RESOURCES = ("accelerators", "cpus", "memory", "any_of", "ordered", "job_recovery")

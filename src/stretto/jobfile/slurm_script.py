@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import datetime
 
+from stretto.errors import InputError
 from stretto.jobfile.parts import (
     LONGEST_NAME,
     NAME,
@@ -21,7 +22,6 @@ from stretto.jobfile.parts import (
 )
 from stretto.jobfile.quantities import array, memory_gb, whole
 from stretto.jobfile.spec import OF_SLURM, JobSpec
-from stretto.model import InputError
 
 SHORT = {
     "-J": "job-name", "-G": "gpus", "-N": "nodes", "-n": "ntasks", "-t": "time", "-p": "partition",

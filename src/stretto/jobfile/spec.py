@@ -44,7 +44,7 @@ from stretto.jobfile.parts import (
     wrong,
 )
 from stretto.model import InputError, Kind, Purpose
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
 

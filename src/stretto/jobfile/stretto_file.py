@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import gcd
 from typing import Any, TypeVar
 
+from stretto.errors import InputError
 from stretto.jobfile.kubernetes_section import kubernetes_of
 from stretto.jobfile.parts import (
     LR_SCALINGS,
@@ -29,7 +30,6 @@ from stretto.jobfile.parts import (
 from stretto.jobfile.quantities import accelerators, array, duration_s, memory_gb, number, truth, when, whole
 from stretto.jobfile.spec import PLAIN_KEYS, JobSpec
 from stretto.jobfile.yaml_tree import Entry, Section, Tree
-from stretto.model import InputError
 
 KEYS = (
     *(

@@ -6,6 +6,7 @@ import stat
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from stretto.errors import InputError
 from stretto.jobfile.kubeflow import is_kubernetes, spec_of_manifest
 from stretto.jobfile.parts import NAME, plain
 from stretto.jobfile.skypilot import is_skypilot, spec_of_task
@@ -13,7 +14,6 @@ from stretto.jobfile.slurm_script import spec_of_script
 from stretto.jobfile.spec import JobSpec
 from stretto.jobfile.stretto_file import spec_of
 from stretto.jobfile.yaml_tree import Entry, Section, kind_of, read_tree
-from stretto.model import InputError
 
 MOST_WARNINGS = 100
 LONGEST_MESSAGE = 400

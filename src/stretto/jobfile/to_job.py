@@ -10,7 +10,7 @@ import numpy as np
 from stretto.jobfile.parts import BatchPolicy, When
 from stretto.jobfile.spec import PLAIN_KEYS, JobSpec
 from stretto.model import Adaptivity, Cluster, Goal, InputError, Job, JobId, Reward
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 
 JOB_KEYS = tuple(one.name for one in fields(Job) if one.name in PLAIN_KEYS)  # that a policy may read
 # A deadline without rewards has one step of this value: no soft reward of a user is meant to outweigh it

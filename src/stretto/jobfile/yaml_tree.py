@@ -15,9 +15,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import yaml
 
+from stretto.errors import InputError
 from stretto.jobfile.parts import plain, shown
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 
 MOST_NODES = 50_000  # chosen: an array or environment as large as may be, and some more
 DEEPEST = 40

@@ -13,6 +13,7 @@ from typing import Any
 from stretto.backends.kubernetes.api import Api, Refusal
 from stretto.backends.kubernetes.informer import Informer, Key, key_of
 from stretto.client import Client, Refused, ServiceError
+from stretto.errors import InputError, KeyTaken
 from stretto.jobfile.parts import MOST_GPUS
 from stretto.kubernetes_operator.elastic_job import (
     ELASTIC_JOBS,
@@ -28,7 +29,6 @@ from stretto.kubernetes_operator.elastic_job import (
 from stretto.kubernetes_operator.events import Involved, now, write_event
 from stretto.kubernetes_operator.follower import Follower
 from stretto.kubernetes_operator.status import ENDED, Finding, camel, status_of
-from stretto.model.errors import InputError, KeyTaken
 
 SPEC_NOT_KNOWN = "unknown"  # in place of a digest: no resource has it
 LOST = "LOST"  # instead of a state: the service does not know a job that had not ended

@@ -7,9 +7,9 @@ from typing import Any
 
 from stretto.backends.kubernetes.api import Kind
 from stretto.backends.kubernetes.objects import Object
+from stretto.errors import InputError
 from stretto.jobfile.kubernetes_section import GATED_PODS
 from stretto.jobfile.parts import wrong
-from stretto.model.errors import InputError
 
 GROUP, VERSION, PLURAL, KIND = "stretto.dev", "v1alpha1", "elasticjobs", "ElasticJob"
 FINALIZER = "stretto.dev/elastic-job"  # keeps a deleted resource until its job has ended

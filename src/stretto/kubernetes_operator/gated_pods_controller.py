@@ -22,12 +22,12 @@ from stretto.backends.kubernetes.inventory import gpu_resources
 from stretto.backends.kubernetes.objects import Node, Object
 from stretto.backends.kubernetes.pods import seconds
 from stretto.client import Client, Refused, ServiceError
+from stretto.errors import InputError, KeyTaken
 from stretto.kubernetes_operator.events import Involved, write_event
 from stretto.kubernetes_operator.follower import Follower
 from stretto.kubernetes_operator.gated_gangs import PREFIX, Gang, Obstacle, gang_of, job_file_of
 from stretto.kubernetes_operator.pod_owners import PodOwner, controller_of, gpus_of, group_of, owner_of
 from stretto.kubernetes_operator.status import ENDED, camel
-from stretto.model.errors import InputError, KeyTaken
 
 LABEL, QUEUE = "stretto.dev/gate", "stretto.dev/queue"  # labels of a namespace: "true", and the queue's name
 GANG = "stretto.dev/gated-pods"  # annotation of a pod: how many there are of its job

@@ -1,5 +1,6 @@
 """What are we talking about? The nouns, as frozen values: job, cluster, snapshot, speeds, shares, plan."""
 
+from stretto.errors import BadPlan, InputError, NotDeclared, StrettoError
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats, frozen, ints
 from stretto.model.cluster import Cluster, GpuType, Node, NodeId, cluster_of
 from stretto.model.configurations import (
@@ -16,7 +17,6 @@ from stretto.model.configurations import (
     virtual_nodes,
 )
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints, Reservation, check_reservation
-from stretto.model.errors import BadPlan, InputError, NotDeclared, StrettoError
 from stretto.model.job import UNLIMITED_GPUS, Adaptivity, Goal, Job, JobId, Kind, Purpose, Reward
 from stretto.model.knowledge import (
     NOTHING_OBSERVED,

@@ -7,8 +7,8 @@ from typing import NewType
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.model.arrays import IntArray, frozen, ints
-from stretto.model.errors import InputError
 from stretto.model.topology import Topology, topology_of
 
 NodeId = NewType("NodeId", str)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from stretto.errors import InputError
 from stretto.model.arrays import IntArray, ints
 from stretto.model.cluster import Cluster, NodeId
-from stretto.model.errors import InputError
 from stretto.model.job import Job, JobId
 from stretto.model.queue import FairShare, Queue
 

@@ -12,8 +12,8 @@ from typing import Any, Generic, NewType, TypeVar, overload
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, floats, ints
-from stretto.model.errors import InputError
 
 JobId = NewType("JobId", str)
 Value = TypeVar("Value")

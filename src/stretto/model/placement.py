@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from stretto.errors import BadPlan
 from stretto.model.arrays import IntArray, frozen, ints
 from stretto.model.cluster import Cluster
-from stretto.model.errors import BadPlan
 from stretto.model.job import JobId
 
 FEW_NODES = 12  # up to here a loop is quicker than arrays; measured

@@ -6,10 +6,10 @@ from enum import StrEnum
 from math import inf
 from typing import ClassVar, Protocol, runtime_checkable
 
+from stretto.errors import InputError
 from stretto.model.arrays import FloatArray
 from stretto.model.cluster import Cluster
 from stretto.model.configurations import Configurations, Speeds
-from stretto.model.errors import InputError
 from stretto.model.job import JobId
 from stretto.model.knowledge import View
 from stretto.model.memory import Memory

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp2, expm1, log
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.model.job import Job
 
 DEFAULT_QUEUE = "default"  # of jobs that name none

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from stretto.errors import NotDeclared
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, frozen, ints
 from stretto.model.cluster import Cluster
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints
-from stretto.model.errors import NotDeclared
 from stretto.model.job import Array, Column, Job, JobColumns, JobId
 from stretto.model.knowledge import (
     Durations,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.experiments.present import comparison
-from stretto.model import InputError
 from stretto.notebook.frame import frame_of
 from stretto.notebook.run import Run, write_figures
 from stretto.report import Comparison, write_report

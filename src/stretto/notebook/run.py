@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto import defaults
+from stretto.errors import InputError
 from stretto.experiments.bounds import with_bounds
 from stretto.experiments.figure_export import write_comparison_figures
 from stretto.experiments.frames import allocations_of, jobs_of, rounds_of
 from stretto.experiments.present import comparison
 from stretto.experiments.spec import RunSpec, parse_settings, run_spec
-from stretto.model import InputError
 from stretto.notebook.frame import frame_of
 from stretto.report.content import Comparison
 from stretto.report.fragment import run_fragment

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stretto.errors import InputError
 from stretto.model.arrays import FloatArray, IntArray
-from stretto.model.errors import InputError
 
 Value = float | int | str | None  # a field of `simulate --json`
 

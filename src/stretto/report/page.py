@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.report.charts.cdf import jct_cdf, queue_cdf
 from stretto.report.charts.decisions import decision_times
 from stretto.report.charts.dots import by_label, by_workload

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jinja2 import Environment
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.report.charts.ratios import ratio_charts
 from stretto.report.html import environment, style_of
 from stretto.report.reproduction import (

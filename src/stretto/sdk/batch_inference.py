@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk.channel import Channel
 from stretto.sdk.entry_point import check_launcher
 from stretto.sdk.membership import Membership

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk import state
 from stretto.sdk.job import ElasticJob
 from stretto.sdk.sampler import check_loader, count_of

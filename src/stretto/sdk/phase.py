@@ -11,7 +11,7 @@ whether `sum` has peers, whether `backward` or `step` is due. `SUCCESSORS` is th
 from collections.abc import Mapping
 from enum import Enum
 
-from stretto.model.errors import StrettoError
+from stretto.errors import StrettoError
 
 
 class IllegalTransition(StrettoError):

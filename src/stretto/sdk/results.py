@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 MANIFEST, CLAIMS, UNFINISHED = "results.json", "claims", ".unfinished-"
 PART = re.compile(r"part-(\d{9})\.pt")

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 OF_THE_JOB = ("batch_sampler", "batch_size", "dataset", "drop_last", "sampler", "shuffle")  # not the script's
 

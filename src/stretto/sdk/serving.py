@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk.batch_times import BatchTimes
 from stretto.sdk.channel import Channel
 from stretto.sdk.entry_point import check_launcher

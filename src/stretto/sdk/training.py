@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sdk import state
 from stretto.sdk.settings import Settings
 from stretto.sdk.step_profiler import Noise

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import Any, cast
 
 from stretto.backends.options import CLI, BackendOptions
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.settings import setting_fields, settings_of
 
 BACKENDS: dict[str, str] = {

@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Engine, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from stretto import __version__
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.backup_uploads import (
     NamedUploads,
     entries_in,

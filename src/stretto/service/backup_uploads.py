@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.eventlog import Recorded
 from stretto.service.state.events import ArraySubmitted, Ended, Submitted, event_of
 from stretto.service.uploads import UPLOADS, folder_name

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.forecast.all_jobs import AllJobs, Spans, all_jobs

@@ -17,8 +17,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from stretto.backends.protocol import NotNow, StartRefused
+from stretto.errors import InputError
 from stretto.jobfile.parts import LONGEST_SECRET_BYTES
-from stretto.model import InputError
 from stretto.service.eventlog.secret_table import SecretRow, SecretTable
 
 SECRET_KEY = "secret-key"  # in the state directory, unless the service is told another file

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from stretto.backends.protocol import Backend, FetchesUploads, HandsSecrets, RunsImages, Validates
+from stretto.errors import KeyTaken
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
 from stretto.model import InputError, JobOutlook, PromisesDeadlines, Snapshot, Trigger
-from stretto.model.errors import KeyTaken
 from stretto.service import control_loop
 from stretto.service.autoscaling import WAITS, Autoscaler
 from stretto.service.budgets import BudgetWatch

@@ -20,8 +20,8 @@ from tempfile import NamedTemporaryFile
 from stretto.backends.protocol import NotNow, StartRefused
 from stretto.client.upload_manifest import UploadManifest, check_sizes, in_words, manifest_in
 from stretto.client.upload_tree import LENGTH_BYTES
+from stretto.errors import InputError
 from stretto.jobfile.parts import Upload
-from stretto.model import InputError
 
 UPLOADS = "uploads"  # in the state directory, unless the service is told another place
 LEAST_KEPT_S = 3_600.0  # of what no job names: it may be on its way; chosen

@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.pool import Turns
 from stretto.service.state.events import Event, WebhookDone

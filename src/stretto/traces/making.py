@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 
 from stretto.model import Cluster, InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.workload import reach_of
 

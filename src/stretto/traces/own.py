@@ -19,7 +19,7 @@ import numpy as np
 
 from stretto.model import Adaptivity, Goal, InputError, Job, JobId, Reward
 from stretto.model.job import UNLIMITED_GPUS
-from stretto.model.suggestions import nearest
+from stretto.suggestions import nearest
 from stretto.traces.learning import LearningCurve
 from stretto.traces.reading import Format, JobOfRow
 from stretto.traces.sheet import Sheet, finite_float

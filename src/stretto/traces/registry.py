@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.errors import InputError
+from stretto.suggestions import did_you_mean
 from stretto.traces.alibaba import ALIBABA
 from stretto.traces.chronus import CHRONUS
 from stretto.traces.datasets import DATA_VARIABLE, data_folder, data_sets_below, publisher_of

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.model.arrays import BoolArray, FloatArray, IntArray, floats
 from stretto.model.job import UNLIMITED_GPUS
 from stretto.traces.table import Table

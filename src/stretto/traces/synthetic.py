@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from stretto.model import Cluster, InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.suggestions import did_you_mean
 from stretto.traces.arrivals import PATTERNS
 from stretto.traces.helios_made import EVEN_SAMPLE, HOURS, SAMPLE, SATURN, SINGLE_SAMPLE, VENUS, helios
 from stretto.traces.lyra import lyra, percentiles, testbed

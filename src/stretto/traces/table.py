@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stretto.model import InputError
+from stretto.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from stretto.backends.ray.autoscaling import NodeSlots, NodeType, asked_for, typ
 from stretto.backends.ray.nodes import RayNode
 from stretto.client import Client
 from stretto.demo.own_service import OwnService, until
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 pytestmark = [pytest.mark.ray, pytest.mark.large]
 

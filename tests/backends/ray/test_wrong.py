@@ -13,9 +13,9 @@ from tests.backends.ray.cluster import RayCluster
 
 from stretto.backends.protocol import NodeState
 from stretto.backends.ray.backend import Call, RayBackend, open_ray
+from stretto.errors import InputError
 from stretto.jobfile import JobSpec, Resources
 from stretto.jobfile.parts import Accelerators
-from stretto.model.errors import InputError
 
 pytestmark = [pytest.mark.ray, pytest.mark.large]
 

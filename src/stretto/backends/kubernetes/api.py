@@ -24,7 +24,7 @@ from lightkube.core.exceptions import ConfigError
 
 from stretto.backends.kubernetes import objects
 from stretto.backends.protocol import BackendUnreachable
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 ANSWER_S = 15.0  # longest that a call may take; chosen
 BUSY_TRIES = 4  # of a call that the server is too busy for, and says when to come back; chosen

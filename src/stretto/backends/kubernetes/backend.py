@@ -59,8 +59,8 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
+from stretto.errors import InputError
 from stretto.jobfile.spec import JobSpec
-from stretto.model.errors import InputError
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from stretto.backends.kubernetes.inventory import Gpus
 from stretto.backends.kubernetes.objects import Node, Pod, PodSpec, SchedulingGate
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import NotNow, StartRefused, WorkerStart, WorkerState
+from stretto.errors import InputError
 from stretto.jobfile import JobSpec
 from stretto.jobfile.kubernetes_section import GATED_PODS
-from stretto.model.errors import InputError
 
 GATE = f"{manifests.DOMAIN}/gate"  # in `spec.schedulingGates`
 OF_JOB = f"{manifests.DOMAIN}/gated-job"  # label: the job that is to place it

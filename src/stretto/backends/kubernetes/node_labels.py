@@ -7,8 +7,8 @@ of its pods.
 from collections.abc import Iterable, Mapping, Sequence
 
 from stretto.backends.protocol import NodeState
+from stretto.errors import InputError
 from stretto.jobfile import JobSpec
-from stretto.model.errors import InputError
 
 KEY = "kubernetes.pod.nodeSelector"
 Selector = Mapping[str, str]

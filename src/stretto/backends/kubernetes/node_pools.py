@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from stretto.backends.protocol import NodeState
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 NEVER = "no"
 WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,3}):([0-9]{1,4})(?::(.+))?")

@@ -15,7 +15,7 @@ from lightkube.config.client_adapter import verify_cluster
 from stretto.backends.kubernetes import manifests, objects
 from stretto.backends.kubernetes.api import PODS, Api, refusal_of
 from stretto.backends.protocol import BackendUnreachable, Line, NoSuchWorker
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

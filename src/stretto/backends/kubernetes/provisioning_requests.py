@@ -23,7 +23,7 @@ from stretto.backends.kubernetes.objects import Condition, Node, Object, conditi
 from stretto.backends.kubernetes.placeholders import Asker, spec_of, suiting
 from stretto.backends.kubernetes.pods import MOST_WORDS
 from stretto.backends.protocol import BackendUnreachable, NodeRequest
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 GROUP = "autoscaling.x-k8s.io/v1"
 WISH = f"{manifests.DOMAIN}/wish"  # annotation: a digest of what each worker is to have

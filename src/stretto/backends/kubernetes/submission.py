@@ -7,9 +7,9 @@ from stretto.backends.kubernetes.node_labels import check_selector
 from stretto.backends.kubernetes.objects import Node
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import NodeState
+from stretto.errors import InputError
 from stretto.jobfile import JobSpec
 from stretto.jobfile.parts import shown
-from stretto.model.errors import InputError
 
 
 def check_job(

@@ -31,7 +31,7 @@ from stretto.backends.protocol import (
     StaleLeader,
     WorkerState,
 )
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 log = logging.getLogger(__name__)
 

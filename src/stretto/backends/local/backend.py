@@ -29,7 +29,7 @@ from stretto.backends.protocol import (
     WorkerStart,
     WorkerState,
 )
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 DOWN_AFTER_S = 30.0  # silence after which a node counts as down; chosen: longer than a restart of its agent
 PAUSE_S = 0.1  # before a silent agent is asked again; chosen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from stretto.agent.node import MAX_LOG_BYTES
 from stretto.backends.options import Site, check_passed_variables, option
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 AGENT = "agent"  # what runs on this machine, with its output, in the state directory
 

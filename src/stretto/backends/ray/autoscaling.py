@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.backends.ray.nodes import HEAD_RESOURCE, TYPE_LABEL, TYPE_RESOURCE, RayNode, gpu_type_of
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 NEVER = "no"
 WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,3}):([0-9]{1,4})")

@@ -39,8 +39,8 @@ from stretto.backends.protocol import (
 from stretto.backends.ray.autoscaling import NEVER, types_said
 from stretto.backends.ray.connection import check_address
 from stretto.backends.ray.exec_lines import line_to
+from stretto.errors import InputError
 from stretto.jobfile import JobSpec
-from stretto.model.errors import InputError
 
 CONNECT_S = 45.0  # from the start of a gateway to its connection; Ray takes seconds on a busy machine; chosen
 SILENCE_S = 20.0  # of a gateway that says something every second, before it is started again; chosen

@@ -5,7 +5,7 @@ import re
 import socket
 from contextlib import suppress
 
-from stretto.model.errors import InputError, one_line
+from stretto.errors import InputError, one_line
 
 AUTO = "auto"
 CLIENT = "ray://"

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Protocol
 
 from stretto.backends.ray.exec_actor import ExecActor
-from stretto.model.errors import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 LISTEN_S = 20.0  # that an actor waits for what its program says; chosen
 ANSWER_S = 60.0  # beyond that: for a process of Ray's to start on a busy node; chosen

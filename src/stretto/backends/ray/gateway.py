@@ -37,7 +37,7 @@ from stretto.backends.ray.cluster import Cluster, asked, reason_of
 from stretto.backends.ray.connection import connect
 from stretto.backends.ray.exec_lines import ExecActors
 from stretto.backends.ray.log_tailers import LogTailers
-from stretto.model.errors import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 NOT_NOW = (423, 507)
 

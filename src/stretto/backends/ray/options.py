@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from stretto.agent.node import MAX_LOG_BYTES
 from stretto.backends.options import Site, option
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 if TYPE_CHECKING:
     from stretto.backends.protocol import Backend

@@ -46,8 +46,8 @@ from stretto.backends.slurm.parsers import SlurmNode
 from stretto.backends.slurm.poller import Poller
 from stretto.backends.slurm.reservations import Reservations
 from stretto.backends.slurm.worker_jobs import WorkerJob, read_notes, worker_job_at
+from stretto.errors import InputError
 from stretto.jobfile.spec import JobSpec
-from stretto.model.errors import InputError
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from stretto.backends.slurm.client import Refusal, SlurmClient, is_closed, is_fo
 from stretto.backends.slurm.options import NONE, SlurmOptions
 from stretto.backends.slurm.parsers import SlurmNode, pairs_in
 from stretto.backends.slurm.worker_jobs import ASKED
+from stretto.errors import InputError
 from stretto.jobfile.spec import JobSpec
-from stretto.model.errors import InputError
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from stretto.backends.protocol import BackendUnreachable
 from stretto.backends.slurm import parsers
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmJob, SlurmNode
-from stretto.model.errors import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 AT_ONCE = 8  # commands under way; chosen: more make Slurm's controller no faster

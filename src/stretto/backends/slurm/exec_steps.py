@@ -20,7 +20,7 @@ from typing import IO
 from stretto.agent import container, exec_session, supervisor
 from stretto.backends.protocol import BackendUnreachable, Line
 from stretto.backends.slurm.client import CREDENTIALS, Commands, words_of
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 
 LAST_S = 10.0  # for a step to end once its line is closed, before its srun is killed; chosen
 WORDS_S = 2.0  # for srun to say why it has ended; chosen

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from stretto.clusters.demand import made_demand, read_demand
+from stretto.errors import InputError
 from stretto.experiments.lyra.policies import (
     BASE,
     BASELINE,
@@ -24,7 +25,6 @@ from stretto.experiments.lyra.policies import (
 from stretto.experiments.lyra.runs import SERIES, Scheme, ran_on_lent, run_schemes, times, usage_on_loan
 from stretto.experiments.reproduction import Made, Request, Row, data_set
 from stretto.lend.forecast import FORECASTS, Last, Oracle, squared_error
-from stretto.model import InputError
 
 # Section 7.3 beside figure 10, without scaling: others' preemptions and damage over Lyra's.
 FIGURE_10 = {"scf": (1.51, 1.36), "random": (1.68, 1.59)}

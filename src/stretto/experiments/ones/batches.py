@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import mean
 
+from stretto.errors import InputError
 from stretto.experiments.reproduction import Bound, Input, Made, Request, Row, rows_over_seeds
-from stretto.model import InputError
 
 INITIAL, RATE, MOMENTUM = 32, 0.02, 0.9  # samples a step, and the learning rate chosen for them
 TRAINED = 1_440  # of the 1,797 images; the others are for the accuracy

@@ -20,8 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from stretto.errors import InputError
 from stretto.experiments.reproduction import Bound, Input, Made, Request, Row
-from stretto.model import InputError
 from stretto.testing.conductor import Conductor
 
 PATIENCE_S = 120.0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.experiments.reproduction import Input, Request, data_set
 from stretto.experiments.spec import RunSpec
-from stretto.model import InputError
 from stretto.sim import metrics
 from stretto.sim.result import Result
 

@@ -39,7 +39,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-from stretto.model import InputError, StrettoError
+from stretto.errors import InputError, StrettoError
 
 
 class StoreError(StrettoError):

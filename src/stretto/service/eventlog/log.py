@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, delete, func, insert, null, select
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.eventlog.continuity import (
     Follows,
     Gap,

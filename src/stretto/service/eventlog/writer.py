@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.eventlog import (
     EndedJob,
     LogMoved,

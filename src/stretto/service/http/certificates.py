@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.client import trust
-from stretto.model import InputError
+from stretto.errors import InputError
 
 LOOK_S = 5.0  # between two looks at the files; chosen: a certificate is renewed days before its end
 MOST_BYTES = 1 << 20

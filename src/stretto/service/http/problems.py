@@ -15,8 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from stretto.model import InputError
-from stretto.model.errors import KeyTaken
+from stretto.errors import InputError, KeyTaken
 from stretto.service.eventlog import StoreError
 from stretto.service.state.admission import NotPermitted
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from math import inf, isfinite
 
-from stretto.model import InputError
+from stretto.errors import InputError
 
 
 @dataclass(frozen=True)

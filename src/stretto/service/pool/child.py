@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.pool.calls import Answer, frame, read_frame
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.pool.calls import LENGTH, Answer, Call, frame
 
 

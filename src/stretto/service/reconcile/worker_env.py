@@ -17,10 +17,10 @@ from stretto.agent import upload_fetcher
 from stretto.agent.run_directory import COPY
 from stretto.agent.unix_users import Account, Accounts
 from stretto.backends.protocol import StartRefused, WorkerStart
+from stretto.errors import InputError
 from stretto.jobfile import JobSpec
 from stretto.jobfile.parts import LR_SCALINGS
 from stretto.jobfile.slurm_script import shell_of
-from stretto.model import InputError
 from stretto.service.sealed_secrets import SealedSecrets
 from stretto.service.state.records import JobRecord, Worker
 from stretto.service.state.state import State

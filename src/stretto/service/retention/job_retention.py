@@ -6,8 +6,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from math import inf, isnan
 
+from stretto.errors import InputError
 from stretto.jobfile.quantities import duration_s
-from stretto.model import InputError
 from stretto.service.eventlog import EndedJob, Store
 from stretto.service.eventlog.archive import rows_of
 from stretto.service.eventlog.clock import Clock

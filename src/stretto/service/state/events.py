@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.job_events import (
     ArraySubmitted,
     AttemptClosed,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 
+from stretto.errors import InputError
 from stretto.jobfile import JobSpec
-from stretto.model import InputError
 from stretto.service.state.records import JobRecord
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import isfinite, isnan
 from typing import Any
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.records import Learned, Prior
 
 MOST_POINTS = 64  # operating points kept of one job; chosen: a fit gains nothing from more

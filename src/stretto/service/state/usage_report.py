@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.state.periods import PERIODS, starts, unix_us
 from stretto.service.state.state import State
 from stretto.service.state.usage import QUARTER_US, US_PER_S, CauseKind, Spell, Use

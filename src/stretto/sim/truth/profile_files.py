@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.model.arrays import FloatArray, floats
-from stretto.model.errors import InputError
 
 TIME_COLUMNS = ("local_bsz", "step_time", "sync_time")
 VALIDATION_COLUMNS = ("progress", "grad_sqr", "grad_var")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.sim.truth.profile_facts import GPU_TYPE_OF_SUFFIX, facts_of
 from stretto.sim.truth.profile_files import read_validation
 from stretto.sim.truth.profiled import ProfiledModel

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stretto.errors import InputError
 from stretto.model.arrays import FloatArray, floats
-from stretto.model.errors import InputError
 from stretto.sim.truth.profile_facts import ModelFacts
 from stretto.sim.truth.profile_files import StepRows
 

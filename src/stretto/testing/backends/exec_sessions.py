@@ -22,7 +22,7 @@ from stretto.agent.exec_session import (
     frame,
 )
 from stretto.backends.protocol import Line, NoSuchWorker, ReachesWorkers, WorkerStart
-from stretto.model.errors import InputError
+from stretto.errors import InputError
 from stretto.testing.backends.stage import Stage
 
 MUCH = 10_000_000  # bytes

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from stretto.client import Client
 from stretto.demo.own_service import NotInTime, OwnService
-from stretto.model import StrettoError
+from stretto.errors import StrettoError
 from stretto.testing.backends.stage import ACTOR
 from stretto.testing.services.world import ServiceWorld
 

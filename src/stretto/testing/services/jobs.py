@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.testing.backends.world import pid_of
 from stretto.testing.services.fixture import ServiceFixture
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.testing.services.fixture import ServiceFixture
 
 MANY = 100_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.testing.services.fixture import ServiceFixture
 
 SCRIPT = "import helper, os; print('HERE', os.getcwd()); print(helper.WORDS, flush=True)\n"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stretto.model import InputError
-from stretto.model.suggestions import did_you_mean
+from stretto.errors import InputError
 from stretto.settings import settings_of
+from stretto.suggestions import did_you_mean
 from stretto.traces.recipes import bootstrap, cornucopia, lyra, sia, unisched
 from stretto.traces.workload import Workload
 

@@ -14,7 +14,7 @@ import httpx
 import jwt
 
 from stretto.client import trust
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.http.auth import CHALLENGE, USER
 from stretto.service.http.identity import Identity
 from stretto.service.http.oidc.settings import OidcSettings, check_address

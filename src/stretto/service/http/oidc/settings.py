@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from stretto.client.trust import certificates_in
 from stretto.clusters.entries import Entry, entry_of, read_text, read_yaml
-from stretto.model import InputError
+from stretto.errors import InputError
 
 OPTION = "--oidc"
 KEYS = (

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Path, Request, Response
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.model.queue import line_of, may_use, parents_of
 from stretto.service.budgets import Standing
 from stretto.service.http import usage_schemas

@@ -10,7 +10,7 @@ from fastapi import APIRouter, WebSocket
 
 from stretto.agent.exec_session import END, EXIT, INPUT, OUTPUT, START, frame
 from stretto.backends.protocol import BackendUnreachable, Line, NoSuchWorker, ReachesWorkers
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Caller
 from stretto.service.http.exec_sessions import (

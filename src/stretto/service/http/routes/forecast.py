@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.policies import policy_names
 from stretto.service.forecast.explain import MOST_SIMULATED, explained, explained_at_once, question_of
 from stretto.service.forecast.fork import NEW, ExtraNodes, fork_of

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.http import schemas
 from stretto.service.http.audit import did
 from stretto.service.http.auth import Asked, Role, Who, require

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from stretto.model import InputError
+from stretto.errors import InputError
 from stretto.service.eventlog.archive import spell_of
 from stretto.service.http import usage_schemas
 from stretto.service.http.audit import did
