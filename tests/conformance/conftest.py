@@ -32,18 +32,35 @@ LONG_THERE = {
 }
 # What takes a minute, and what the normal run has of it over one cluster is enough.
 LONG_BUT_OVER_KUBELETS = ("test_a_training_grows_shrinks_and_moves_in_place_and_trains_on_each_sample_once",)
-# Over real kubelets the normal run has these; a container begins and ends in seconds, not in their tenths.
-SHORT_OVER_KUBELETS = (
-    *LONG_BUT_OVER_KUBELETS,
-    "test_a_worker_goes_from_its_start_to_being_forgotten",
-    "test_exit_statuses_and_signals_come_back_as_they_were",
-    "test_a_stop_with_grace_lets_a_worker_save",
-    "test_workers_on_one_node_have_gpus_of_their_own",
-    "test_a_node_that_is_with_its_lender_takes_no_worker_until_it_is_back",
-    "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on",
-    "test_a_job_begins_in_a_copy_of_what_it_brought_along_which_goes_with_it",
-    "test_a_terminal_beside_a_worker_follows_its_window_and_takes_interrupts",
-)
+# A container and an actor begin and end in seconds, not in their tenths: over such clusters the normal run has
+# these, `make test-long` all.
+SHORT_THERE = {
+    "kubelets": (
+        *LONG_BUT_OVER_KUBELETS,
+        "test_a_worker_goes_from_its_start_to_being_forgotten",
+        "test_exit_statuses_and_signals_come_back_as_they_were",
+        "test_a_stop_with_grace_lets_a_worker_save",
+        "test_workers_on_one_node_have_gpus_of_their_own",
+        "test_a_node_that_is_with_its_lender_takes_no_worker_until_it_is_back",
+        "test_of_a_node_that_dies_nothing_runs_on_and_the_others_go_on",
+        "test_a_job_begins_in_a_copy_of_what_it_brought_along_which_goes_with_it",
+        "test_a_terminal_beside_a_worker_follows_its_window_and_takes_interrupts",
+    ),
+    "ray": (
+        "test_a_worker_goes_from_its_start_to_being_forgotten",
+        "test_exit_statuses_and_signals_come_back_as_they_were",
+        "test_the_next_connection_finds_the_workers_and_goes_on_with_them",
+        "test_a_start_that_is_repeated_is_one_start",
+        "test_a_stop_with_grace_lets_a_worker_save",
+        "test_workers_on_one_node_have_gpus_of_their_own",
+        "test_late_and_lost_replies_change_nothing",
+        "test_an_elastic_job_grows_and_shrinks_and_keeps_its_other_workers",
+        "test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice",
+        "test_a_job_begins_in_a_copy_of_what_it_brought_along_which_goes_with_it",
+        "test_a_command_beside_a_worker_has_its_environment_and_its_status_comes_back",
+        "test_what_was_written_down_gives_no_gpu_twice_and_is_decided_the_same_again",
+    ),
+}
 # Fixtures and the hook that runs coroutines; a plugin for others, named here as this is no top conftest.
 __all__ = ["connection", "pytest_pyfunc_call", "service", "stage", "world"]
 OUTCOMES = pytest.StashKey[Outcomes]()
@@ -87,7 +104,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         params = getattr(getattr(item, "callspec", None), "params", {})
         if params.get("cluster") in ("kubernetes", "kubelets"):
             item.add_marker(pytest.mark.kubernetes)
-        if params.get("cluster") == "kubelets" and item_name(item) not in SHORT_OVER_KUBELETS:
+        short = SHORT_THERE.get(params.get("cluster", ""))
+        if short is not None and item_name(item) not in short:
             item.add_marker(pytest.mark.long)
         if params.get("cluster") != "kubelets" and item_name(item) in LONG_BUT_OVER_KUBELETS:
             item.add_marker(pytest.mark.long)

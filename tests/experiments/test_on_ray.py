@@ -117,7 +117,7 @@ def test_a_wrong_address_is_one_line(folder: Path, address: str, says: str) -> N
     assert says in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_a_comparison_that_is_interrupted_leaves_nothing(
     cluster: RayCluster, folder: Path, number: signal.Signals
 ) -> None:

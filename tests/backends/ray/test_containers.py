@@ -16,6 +16,7 @@ from stretto.backends.protocol import WorkerStart
 pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 
+@pytest.mark.long  # takes a minute and a half; on Slurm it is tried each time
 def test_a_worker_in_an_image_is_stopped_and_a_missing_image_ends_the_start_with_its_words(
     cluster: RayCluster, tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ async def _none_of_others(backend: Backend, node: str) -> bool:
     return (await node_of(backend, node)).others == 0
 
 
+@pytest.mark.long  # a load, not a behaviour of its own
 def test_two_hundred_who_follow_a_log_stop_nothing_and_all_are_told(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -266,6 +267,7 @@ def test_a_gateway_that_is_killed_is_replaced_and_its_workers_go_on(
     asyncio.run(story())
 
 
+@pytest.mark.long  # takes a minute
 def test_a_node_that_drains_is_shut_and_when_its_raylet_ends_its_workers_are_killed(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -305,6 +307,7 @@ def test_a_node_that_drains_is_shut_and_when_its_raylet_ends_its_workers_are_kil
     asyncio.run(story())
 
 
+@pytest.mark.long  # takes a minute
 def test_without_its_head_what_runs_is_still_stopped_and_nothing_new_begins(
     cluster: RayCluster, tmp_path: Path
 ) -> None:

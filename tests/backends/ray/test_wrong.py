@@ -71,6 +71,7 @@ def test_an_address_at_which_somebody_else_answers(before: str, stranger: int, t
     assert refusal(address, tmp_path) == said
 
 
+@pytest.mark.long  # a node joins a cluster of Ray in minutes where the machine is busy
 def test_a_node_without_stretto_says_so_and_the_others_are_used(cluster: RayCluster, tmp_path: Path) -> None:
     node = f"{cluster.net}.6"
     (tmp_path / "stretto").mkdir()

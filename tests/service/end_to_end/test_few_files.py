@@ -66,6 +66,7 @@ def cancelled(client: Client, job: str) -> bool:
     return True
 
 
+@pytest.mark.long  # a further variant of the next one
 def test_idle_connections_without_a_token_end_no_job(running: Running) -> None:
     running.begin()
     with running.client() as client:

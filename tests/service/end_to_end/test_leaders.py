@@ -55,6 +55,7 @@ def a_sleeper_ends_and_leaves_the_workers_of_the_next_leader_alone(
         second.end()
 
 
+@pytest.mark.long  # a further variant of the one whose lock is removed
 @pytest.mark.postgres
 def test_a_leader_that_was_frozen_while_its_database_forgot_it_ends_by_itself(
     tmp_path: Path, server: PostgreSQL

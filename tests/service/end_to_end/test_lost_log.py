@@ -107,7 +107,9 @@ MIDDLE = "WHERE seq = (SELECT max(seq) / 2 FROM stretto_log)"
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        pytest.param(without_wal, "it is gone|and had come to event", id="the WAL is gone"),
+        pytest.param(
+            without_wal, "it is gone|and had come to event", id="the WAL is gone", marks=pytest.mark.long
+        ),
         pytest.param(
             with_garbled_wal,
             "it is gone|and had come to event",
@@ -115,7 +117,7 @@ MIDDLE = "WHERE seq = (SELECT max(seq) / 2 FROM stretto_log)"
             marks=pytest.mark.long,
         ),
         pytest.param(emptied, "it is gone", id="the database is empty", marks=pytest.mark.long),
-        pytest.param(gone, "it is gone", id="the database is gone"),
+        pytest.param(gone, "it is gone", id="the database is gone", marks=pytest.mark.long),
         pytest.param(
             changed("DELETE FROM stretto_log"),
             "it ends at event 0, and had",
@@ -127,6 +129,7 @@ MIDDLE = "WHERE seq = (SELECT max(seq) / 2 FROM stretto_log)"
             changed(f"UPDATE stretto_log SET body = '{{' {MIDDLE}"),
             r"event \d+ is not what was written|no JSON",
             id="a body is no JSON",
+            marks=pytest.mark.long,
         ),
     ],
 )

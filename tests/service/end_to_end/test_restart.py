@@ -14,7 +14,7 @@ from ..running import Running
 pytestmark = [pytest.mark.processes, pytest.mark.large]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 def test_a_restart_begins_at_the_state_that_the_stop_has_kept(tmp_path: Path, number: int) -> None:
     running = Running(tmp_path, "--slots", "1", "--gpu-type", "cpu", "--policy", "tiresias")
     try:

@@ -101,6 +101,7 @@ def drill(tmp_path: Path) -> Iterator[Drill]:
         made.service.end()
 
 
+@pytest.mark.long  # a further variant of the last one
 def test_a_restored_backup_goes_on_without_what_came_after_it(drill: Drill) -> None:
     drill.replace_log(with_backup=True)
     assert "and had come to event" in drill.is_refused()

@@ -71,6 +71,7 @@ def test_a_standby_on_postgresql_takes_the_place_of_a_leader_that_is_killed(
     a_standby_takes_over(Running(tmp_path, *OPTIONS, store=server.url))
 
 
+@pytest.mark.long  # a further variant of the one above
 def test_a_standby_on_a_file_takes_the_place_of_a_leader_that_is_killed(tmp_path: Path) -> None:
     a_standby_takes_over(Running(tmp_path, *OPTIONS))
 

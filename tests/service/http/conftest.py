@@ -38,7 +38,11 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
-@pytest.fixture(params=WIDTHS)
+# What is right on a telephone and on a wide screen is rarely wrong between them.
+AT_TIMES = {width: pytest.mark.long for width in WIDTHS if min(WIDTHS) < width < max(WIDTHS)}
+
+
+@pytest.fixture(params=[pytest.param(width, marks=AT_TIMES.get(width, ())) for width in WIDTHS])
 def page(browser: Any, running: Running, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A window of one width, whose console must stay empty under the content security policy."""
     context = browser.new_context(viewport={"width": request.param, "height": 800}, base_url=running.url)

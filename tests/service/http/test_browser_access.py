@@ -20,7 +20,7 @@ PAGES = {  # and what is there once it has its data
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_nothing_serious(browser: Any, running: Running, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
     # Its script comes from the test and not from the service, which is what the policy of pages forbids.

@@ -134,6 +134,7 @@ def test_connections_that_never_shake_hands_are_counted_and_closed(secure: Secur
             each.close()
 
 
+@pytest.mark.long  # trainings without TLS, and TLS without a training, are tried each time
 @pytest.mark.torch
 def test_a_real_training_is_resized_in_place_over_tls(tmp_path: Path) -> None:
     secure = Secure(tmp_path, "--slots", "2", "--gpu-type", "cpu", "--policy", "afs")
