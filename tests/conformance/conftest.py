@@ -32,8 +32,8 @@ LONG_THERE = {
 }
 # What takes a minute, and what the normal run has of it over one cluster is enough.
 LONG_BUT_OVER_KUBELETS = ("test_a_training_grows_shrinks_and_moves_in_place_and_trains_on_each_sample_once",)
-# A container and an actor begin and end in seconds, not in their tenths: over such clusters the normal run has
-# these, `make test-long` all.
+# A container and an actor begin and end in seconds, not in their tenths: over such clusters the normal run
+# has these, `make test-long` all.
 SHORT_THERE = {
     "kubelets": (
         *LONG_BUT_OVER_KUBELETS,
