@@ -26,8 +26,10 @@ LONG_THERE = {
     "test_a_service_that_is_killed_just_when_jobs_start_starts_each_once": ("ray", "slurm"),
     "test_a_drained_node_is_left_and_a_cordoned_one_takes_nobody_new": ("ray",),
     "test_who_waits_for_gpus_says_so_and_starts_when_they_are_free": ("ray", "slurm"),
-    "test_idle_connections_without_a_token_end_no_job": ("emulated", "ray", "kubernetes"),
-    "test_a_user_who_does_everything_at_once_keeps_nobody_from_running": ("emulated", "ray", "kubernetes"),
+    "test_idle_connections_without_a_token_end_no_job": ("emulated", "ray", "slurm", "kubernetes"),
+    "test_a_user_who_does_everything_at_once_keeps_nobody_from_running": (
+        *("emulated", "ray", "slurm", "kubernetes"),
+    ),
     "test_a_training_that_came_by_upload_trains_on_each_sample_once": ("local", "ray", "kubernetes"),
 }
 # What takes a minute, and what the normal run has of it over one cluster is enough.

@@ -59,7 +59,7 @@ UNISCHED = (
     [
         pytest.param("afs", (), marks=pytest.mark.long),
         pytest.param("optimus", ("--set", "policy.round_s=2"), marks=pytest.mark.long),
-        ("unisched", UNISCHED),
+        pytest.param("unisched", UNISCHED, marks=pytest.mark.long),
     ],
 )
 def test_a_real_job_that_does_not_scale_keeps_one_worker_beside_one_that_does(
