@@ -95,11 +95,11 @@ class Commands(Mapping[str, Any]):
 @cache  # the service's options are added once to one command
 def _built(name: str) -> Any:
     module, _, attribute = PLACES[name].partition(":")
-    found = getattr(import_module(f"stretto.cli.{module}"), attribute)
+    command = getattr(import_module(f"stretto.cli.{module}"), attribute)
     alone = typer.Typer(rich_markup_mode=None)
-    if isinstance(found, typer.Typer):
-        alone.add_typer(found, name=name)
+    if isinstance(command, typer.Typer):
+        alone.add_typer(command, name=name)
     else:
-        alone.command(name, context_settings=CONTEXT_SETTINGS.get(name))(found)
+        alone.command(name, context_settings=CONTEXT_SETTINGS.get(name))(command)
     take_service_options(alone)
     return get_group(alone).commands[name]
