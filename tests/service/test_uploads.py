@@ -1,5 +1,6 @@
 """Uploads are kept by content, whole or not at all, for their owner, as long as they are needed."""
 
+import asyncio
 import os
 import threading
 from hashlib import sha256
@@ -11,7 +12,9 @@ from stretto.backends.protocol import StartRefused
 from stretto.client.upload_manifest import UploadEntry, UploadManifest
 from stretto.client.upload_tree import LENGTH_BYTES
 from stretto.model import InputError
-from stretto.service.uploads import UploadLimits, UploadStore
+from stretto.service.retention.upload_gc import UploadGC
+from stretto.service.state.state import State
+from stretto.service.uploads import UploadLimits, UploadStore, folder_name
 
 LONG_AGO_S = 1_000_000_000.0
 
@@ -145,10 +148,10 @@ def test_limits_are_one_line(store: UploadStore) -> None:
 
 def test_what_no_job_names_goes_after_its_time_and_shared_parts_stay(store: UploadStore) -> None:
     old, used = kept(store, "ada", a=b"one", b=b"two"), kept(store, "ada", a=b"one", c=b"three")
-    assert store.collect([]) == 0  # both are young
+    assert store.collect([]).gone == 0  # both are young
     for file in store.root.rglob("*.json"):
         os.utime(file, (LONG_AGO_S, LONG_AGO_S))
-    assert store.collect([("ada", used.digest), ("bob", old.digest)]) == 1
+    assert store.collect([("ada", used.digest), ("bob", old.digest)]).gone == 1
     assert files_in(store) == sorted([f"{used.digest}.json", digest_of(b"one"), digest_of(b"three")])
     upload, _ = store.complete("ada", used.digest)
     store.check_start("ada", upload)
@@ -162,7 +165,23 @@ def test_time_counts_from_the_last_look_at_which_a_job_named_it(store: UploadSto
     (file,) = store.root.rglob("*.json")
     os.utime(file, (LONG_AGO_S, LONG_AGO_S))
     store.collect([("ada", manifest.digest)])
-    assert store.collect([]) == 0
+    assert store.collect([]).gone == 0
+
+
+@pytest.mark.parametrize("damaged", ["ada", "bob"])  # whichever folder comes first
+def test_a_folder_that_cannot_be_gone_through_keeps_no_other_waiting(
+    store: UploadStore, damaged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept(store, "ada", a=b"one")
+    kept(store, "bob", a=b"two")
+    (store.root / folder_name(damaged) / "manifests" / "strange.json").mkdir()
+    for path in store.root.rglob("*.json"):
+        os.utime(path, (LONG_AGO_S, LONG_AGO_S))
+    asyncio.run(UploadGC(State(), store).look())
+    other = b"two" if damaged == "ada" else b"one"
+    assert digest_of(other) not in files_in(store)
+    assert "uploads of one owner cannot be deleted" in caplog.text
+    assert "strange.json" in caplog.text
 
 
 def test_files_are_for_the_service_alone(store: UploadStore) -> None:

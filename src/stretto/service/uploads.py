@@ -44,6 +44,14 @@ class UploadLimits:
             raise InputError(f"--keep-uploads: expected at least {LEAST_KEPT_S:g} s, got {self.keep_s:g}")
 
 
+@dataclass(frozen=True)
+class Collected:
+    """What a look for garbage came to."""
+
+    gone: int  # uploads
+    failures: tuple[OSError, ...] = ()  # one for each folder that could not be gone through
+
+
 @dataclass
 class UploadStore:
     """The uploads of all users. Threads may share it; calls may raise OSError."""
@@ -132,20 +140,33 @@ class UploadStore:
 
     # ── garbage ───────────────────────────────────────────────────────────────────────────────────
 
-    def collect(self, in_use: Collection[tuple[str, str]]) -> int:
-        """Delete uploads that no job has named for long enough; how many. in_use: (owner, digest)."""
+    def collect(self, in_use: Collection[tuple[str, str]]) -> Collected:
+        """Delete uploads that no job has named for long enough. in_use: (owner, digest).
+
+        A folder that cannot be gone through keeps none of the others waiting.
+        """
         used = {self._manifest_file(owner, digest) for owner, digest in in_use}
         gone = 0
+        failures: list[OSError] = []
         for folder in _entries(self.root):
-            with self._lock:
-                for file in _entries(folder / "manifests"):
-                    if file in used:
-                        with suppress(FileNotFoundError):
-                            os.utime(file)
-                    elif _age_s(file) > self.limits.keep_s:
-                        file.unlink(missing_ok=True)
-                        gone += file.suffix == ".json"
-                self._drop_parts(folder)
+            try:
+                with self._lock:
+                    gone += self._collect_in(folder, used)
+            except OSError as wrong:
+                failures.append(wrong)
+        return Collected(gone, tuple(failures))
+
+    def _collect_in(self, folder: Path, used: Collection[Path]) -> int:
+        """The same of one owner; how many uploads are gone."""
+        gone = 0
+        for file in _entries(folder / "manifests"):
+            if file in used:
+                with suppress(FileNotFoundError):
+                    os.utime(file)
+            elif _age_s(file) > self.limits.keep_s:
+                file.unlink(missing_ok=True)
+                gone += file.suffix == ".json"
+        self._drop_parts(folder)
         return gone
 
     def _drop_parts(self, folder: Path) -> None:

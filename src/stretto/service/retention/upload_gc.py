@@ -43,5 +43,8 @@ class UploadGC:
             for record in self.state.open_jobs()
             if record.spec.upload is not None
         }
-        if gone := await asyncio.to_thread(self.uploads.collect, in_use):
-            log.info("%d uploads are deleted, which no job has named for a while", gone)
+        collected = await asyncio.to_thread(self.uploads.collect, in_use)
+        if collected.gone:
+            log.info("%d uploads are deleted, which no job has named for a while", collected.gone)
+        for failure in collected.failures:
+            log.warning("uploads of one owner cannot be deleted; it is tried again: %s", failure)
