@@ -34,6 +34,11 @@ async def service(
         await backend.close()
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "LOOK_S", 0.02)
+
+
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[MemoryServer]:
     async with api_in_memory(folder) as (server, _):
@@ -45,7 +50,6 @@ async def cluster(folder: Path) -> AsyncIterator[MemoryServer]:
 async def test_a_leader_takes_away_what_the_last_one_elsewhere_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends, "LOOK_S", 0.02)
     monkeypatch.setattr(job_secrets, "UNUSED_S", 0.1)
     monkeypatch.setattr(job_secrets, "MOST_AT_ONCE", 1)
     async with cluster(tmp_path) as server:
@@ -67,7 +71,6 @@ async def test_a_leader_takes_away_what_the_last_one_elsewhere_has_left(
 async def test_a_secret_that_cannot_be_taken_away_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends, "LOOK_S", 0.02)
     monkeypatch.setattr(job_secrets, "UNUSED_S", 0.2)
     monkeypatch.setattr(job_secrets, "MOST_AT_ONCE", 1)
     async with cluster(tmp_path) as server:
@@ -93,6 +96,14 @@ def copied(server: MemoryServer, namespace: str) -> None:
     pod["metadata"]["namespace"] = namespace
     pod["spec"]["nodeName"] = "k1"
     server.put("pods", pod)
+
+
+async def a_service_ran_a_worker(folder: Path, server: MemoryServer) -> None:
+    """And has ended since; the pod runs on."""
+    async with service(folder, server) as first:
+        await first.start(WORKER)
+        bind(server)
+        await until_marked(server)
 
 
 async def until_marked(server: MemoryServer) -> None:
@@ -121,9 +132,7 @@ async def test_after_a_restart_the_pod_in_the_namespace_of_its_job_is_the_worker
 
 async def test_pods_of_a_time_when_jobs_had_another_namespace_are_workers_still(tmp_path: Path) -> None:
     async with cluster(tmp_path) as server:
-        async with service(tmp_path / "first", server) as first:
-            await first.start(WORKER)
-            bind(server)
+        await a_service_ran_a_worker(tmp_path / "first", server)
         async with service(tmp_path / "first", server, {"7": ""}, namespace="elsewhere") as again:
             assert [state.phase for state in await again.workers()] == ["running"]
             assert [node.others for node in await again.nodes()] == [0, 0]
@@ -131,14 +140,10 @@ async def test_pods_of_a_time_when_jobs_had_another_namespace_are_workers_still(
 
 @pytest.mark.parametrize("namespace", ["jobs", "restored"])
 async def test_a_copy_of_a_pod_that_went_while_no_service_ran_is_not_the_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespace: str
+    tmp_path: Path, namespace: str
 ) -> None:
-    monkeypatch.setattr(backends, "LOOK_S", 0.02)
     async with cluster(tmp_path) as server:
-        async with service(tmp_path / "first", server) as first:
-            await first.start(WORKER)
-            bind(server)
-            await until_marked(server)
+        await a_service_ran_a_worker(tmp_path / "first", server)
         copied(server, namespace)
         server.objects["pods"].pop(("jobs", name_of()) if namespace != "jobs" else ("", ""), None)
         async with service(tmp_path / "first", server, {"7": ""}) as again:
@@ -147,9 +152,8 @@ async def test_a_copy_of_a_pod_that_went_while_no_service_ran_is_not_the_worker(
 
 
 async def test_a_copy_that_takes_the_place_of_a_pod_does_not_bring_its_worker_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(backends, "LOOK_S", 0.02)
     async with cluster(tmp_path) as server, service(tmp_path / "first", server) as running:
         await running.start(WORKER)
         bind(server)
@@ -166,14 +170,10 @@ async def test_a_copy_that_takes_the_place_of_a_pod_does_not_bring_its_worker_ba
 
 
 async def test_a_start_that_finds_a_copy_in_its_place_has_been_made_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(backends, "LOOK_S", 0.02)
     async with cluster(tmp_path) as server:
-        async with service(tmp_path / "first", server) as first:
-            await first.start(WORKER)
-            bind(server)
-            await until_marked(server)
+        await a_service_ran_a_worker(tmp_path / "first", server)
         copied(server, "jobs")
         async with service(tmp_path / "second", server, {"7": ""}) as again:
             with pytest.raises(IdUsed, match=r"worker 7\.1\.0 has run before: what is there is a copy"):
