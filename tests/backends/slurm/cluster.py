@@ -62,6 +62,7 @@ MinJobAge={min_job_age_s}
 SlurmctldTimeout=30
 SlurmdTimeout={down_after_s}
 GresTypes=gpu
+TopologyPlugin=topology/tree
 NodeName=DEFAULT CPUs=64 RealMemory=16000 State=UNKNOWN
 """
 PARTITIONS = """PartitionName=low Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
@@ -136,6 +137,18 @@ class SlurmCluster:
         (etc / "slurm.conf").write_text(text + PARTITIONS.format(fast=fast))
         (etc / "gres.conf").write_text(gres)
         (etc / "cgroup.conf").write_text("")
+        (etc / "topology.conf").write_text(self._switches())
+
+    def _switches(self) -> str:
+        """A leaf switch for each GPU type, and one switch above them all."""
+        by_type: dict[str, list[str]] = {}
+        for node, (gpu_type, _) in self.gpus.items():
+            by_type.setdefault(gpu_type, []).append(node)
+        leaves = [
+            f"SwitchName=leaf-{gpu_type} Nodes={','.join(nodes)}" for gpu_type, nodes in by_type.items()
+        ]
+        above = ",".join(f"leaf-{gpu_type}" for gpu_type in by_type)
+        return "\n".join([*leaves, f"SwitchName=spine Switches={above}", ""])
 
     def start_controller(self, *more: str) -> None:
         """Start slurmctld."""

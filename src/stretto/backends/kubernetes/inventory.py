@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stretto.backends.kubernetes import partial_gpus
 from stretto.backends.kubernetes.objects import Container, Node, Pod, Quantity, Taint, condition
-from stretto.backends.kubernetes.topology import whereabouts_of
+from stretto.backends.kubernetes.topology import topology_of
 from stretto.backends.protocol import NodeState
 from stretto.jobfile.kubernetes_section import taint_text, tolerates
 
@@ -216,7 +216,7 @@ def node_state(
     as those of DaemonSets, so that no worker ever gets it. gone: the API server does not list it any more, as
     when an autoscaler has ended the machine. rack_label: that alone names racks; "": by convention.
     """
-    where, given = whereabouts_of(node.metadata.labels, rack_label), given_by(node)
+    where, given = topology_of(node.metadata.labels, rack_label), given_by(node)
     ready = condition(node.status.conditions, "Ready")
     out_of_service = any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
     is_up = ready is not None and ready.status == "True" and not gone and not out_of_service

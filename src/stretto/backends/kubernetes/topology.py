@@ -5,7 +5,8 @@ the others are those of NVIDIA's Topograph.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from stretto.backends.node_topology import NodeTopology
 
 ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 RACK_LABELS = (  # in this order
@@ -23,18 +24,9 @@ NVLINK_LABELS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Each "" where no label says it."""
-
-    zone: str = ""
-    rack: str = ""
-    nvlink_domain: str = ""
-
-
-def whereabouts_of(labels: Mapping[str, str], rack_label: str = "") -> Whereabouts:
+def topology_of(labels: Mapping[str, str], rack_label: str = "") -> NodeTopology:
     """Where a node with these labels is. rack_label: the only one that names racks; "": RACK_LABELS."""
-    return Whereabouts(
+    return NodeTopology(
         _first(labels, ZONE_LABELS),
         _first(labels, (rack_label,) if rack_label else RACK_LABELS),
         _first(labels, NVLINK_LABELS),

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 from typing import IO
 
+from stretto.backends.node_topology import NodeTopology
 from stretto.backends.protocol import BackendUnreachable
 from stretto.backends.slurm import parsers
 from stretto.backends.slurm.options import SlurmOptions
 from stretto.backends.slurm.parsers import SlurmJob, SlurmNode
+from stretto.backends.slurm.topology import topology_in
 from stretto.errors import InputError, StrettoError
 
 NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
@@ -172,6 +174,7 @@ STRANGE = (AttributeError, KeyError, TypeError, ValueError)  # what reading JSON
 GONE = ("invalid job id", "already completing", "already completed", "job has already finished")
 NODES_IN_JSON = (("scontrol", "-a", "-d", "show", "nodes", "--json"), ("sinfo", "--all", "--json"))
 NODES_IN_TEXT = ("scontrol", "-a", "-o", "-d", "show", "nodes")
+TOPOLOGY = ("scontrol", "show", "topology")
 JOBS_IN_JSON = ("squeue", "--me", "--all", "--states=all", "--json")
 JOBS_IN_COLUMNS = ("squeue", "--me", "--all", "--states=all", "--noheader", f"--format={parsers.COLUMNS}")
 
@@ -212,6 +215,13 @@ class SlurmClient:
             return parsers.nodes_in_text(await self.commands.run(*NODES_IN_TEXT))
         except Refusal as refusal:
             raise BackendUnreachable(f"Slurm does not show its nodes: {refusal}") from None
+
+    async def topology(self) -> dict[str, NodeTopology]:
+        """By node, where Slurm knows something of its network. Raises BackendUnreachable."""
+        try:
+            return topology_in(await self.commands.run(*TOPOLOGY))
+        except Refusal:
+            return {}
 
     async def set_state(self, nodes: Sequence[str], state: str, reason: str = "") -> None:
         """Drain or resume nodes, which takes an operator of Slurm. Raises BackendUnreachable."""

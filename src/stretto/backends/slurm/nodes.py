@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from stretto.backends.node_topology import NOWHERE, NodeTopology
 from stretto.backends.protocol import NodeState
 from stretto.backends.slurm.parsers import SlurmNode
 
@@ -76,7 +77,7 @@ def serves(node: SlurmNode, partitions: Iterable[str]) -> bool:
     return bool(node.gpus.get(type_of(node))) and bool(set(partitions) & set(node.partitions))
 
 
-def state_of(node: SlurmNode, others: NodeResources) -> NodeState:
+def state_of(node: SlurmNode, others: NodeResources, where: NodeTopology = NOWHERE) -> NodeState:
     """A node as the service sees it."""
     gpu_type = type_of(node)
     up, words = not node.states & (DEAD | SILENT), _words(node)
@@ -92,6 +93,9 @@ def state_of(node: SlurmNode, others: NodeResources) -> NodeState:
         dead=is_dead(node),
         shut=_shut(node) if up else "",
         others=others.gpus,
+        zone=where.zone,
+        rack=where.rack,
+        nvlink_domain=where.nvlink_domain,
     )
 
 

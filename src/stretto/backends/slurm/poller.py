@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stretto.agent import run_directory, supervisor
+from stretto.backends.node_topology import NOWHERE, NodeTopology
 from stretto.backends.protocol import BackendUnreachable, LongPoll, NodeState
 from stretto.backends.slurm import nodes as slurm_nodes
 from stretto.backends.slurm import worker_jobs
@@ -34,6 +35,7 @@ from stretto.backends.slurm.worker_jobs import (
 
 TICK_S, SOON_TICK_S = 0.3, 0.1  # between two looks at files alone, which cost Slurm nothing; chosen
 LARGEST_PART = 0.2  # of the time, that looks may take where Slurm is slow to answer; chosen
+TOPOLOGY_S = 60.0  # between two looks at the network, which an admin changes once in a while; chosen
 NODES_S = 2.0  # between two looks at nodes while something is about to change; chosen
 SILENT_PAUSE_S = 1.0  # before a controller that did not answer is asked again; chosen
 AGAIN_S = 3.0  # before a supervisor that shows no sign of stopping is told again; chosen
@@ -63,6 +65,8 @@ class Poller:
         self.all_nodes: Mapping[str, SlurmNode] = {}
         self.served: Mapping[str, SlurmNode] = {}
         self.nodes: list[NodeState] = []
+        self.where: Mapping[str, NodeTopology] = {}  # by node, as far as Slurm knows
+        self.where_s = float("-inf")  # monotonic; when that was last asked for
         self.silent_since_s: dict[str, float] = {}  # monotonic; by node that does not answer Slurm
         self.others: Mapping[str, NodeResources] = {}  # what other people hold, by node
         self.seen_others: Mapping[str, NodeResources] = {}  # the same as last seen, be it believed or not
@@ -126,6 +130,8 @@ class Poller:
                 if not due_only or now_s - self.nodes_s >= every_s or self.silence:
                     nodes = [self._as_ours(node) for node in await self.asking.nodes()]
                     self.nodes_s = now_s
+                    if now_s - self.where_s >= TOPOLOGY_S:
+                        self.where, self.where_s = await self.asking.topology(), now_s
                 # After the nodes: whatever of ours they show in use is then in this listing.
                 jobs = await self.asking.jobs()
             except BackendUnreachable as silence:
@@ -307,7 +313,10 @@ class Poller:
             for name, resources in used_by_others.items()
         }
         self.seen_others = used_by_others
-        states = [slurm_nodes.state_of(node, self.others[name]) for name, node in self.served.items()]
+        states = [
+            slurm_nodes.state_of(node, self.others[name], self.where.get(name, NOWHERE))
+            for name, node in self.served.items()
+        ]
         lost = (node for node in self.nodes if node.name not in self.served)
         states += [slurm_nodes.unserved(node, self.all_nodes.get(node.name)) for node in lost]
         states.sort(key=lambda node: node.name)
