@@ -101,7 +101,7 @@ class EmulatedBackend:
                 node.gpus,
                 node.cpus,
                 node.memory_gb,
-                **_whereabouts(self.cluster, node),
+                **_topology_of(self.cluster, node),
             )
             for node in self.cluster.nodes
         ]
@@ -560,7 +560,7 @@ class EmulatedBackend:
             del self.jobs[name]
 
 
-def _whereabouts(cluster: Cluster, node: Node) -> dict[str, Any]:
+def _topology_of(cluster: Cluster, node: Node) -> dict[str, Any]:
     """The domains of a node on those levels that a service knows."""
     return {
         level: domain for level, domain in zip(cluster.levels, node.domains, strict=False) if level in LEVELS
