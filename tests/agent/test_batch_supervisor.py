@@ -2,12 +2,17 @@
 
 import os
 import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stretto.agent.batch_supervisor import GONE, LOCK, BatchSupervisor, leave, sweep, take_part
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -38,6 +43,46 @@ def test_how_a_worker_ended_is_known_before_a_large_directory_is_deleted(
     kept.write_ending()
     assert seen == [(True, [f"{GONE}{os.getpid()}-7.1"])]
     assert not [*place.iterdir()]
+
+
+def as_another_user(act: Callable[[], object]) -> None:
+    """Do it in a child that is not root: to root nothing is read-only."""
+    with warnings.catch_warnings(action="ignore"):  # newer Pythons warn of threads, which pytest's runner has
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            if not os.getuid():
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            act()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.processes
+def test_directories_that_a_job_has_made_read_only_are_removed_too() -> None:
+    place = Path(tempfile.mkdtemp())  # a test's own directory is closed to others
+    place.chmod(0o777)
+    folder = place / f"{GONE}1-7.1"
+
+    def leave_and_sweep() -> None:
+        for deep in (folder / "closed" / "deep", folder / "cache" / "module@v1"):
+            deep.mkdir(parents=True)
+            (deep / "file").write_text("x")
+        (folder / "link").symlink_to(place)
+        for name, mode in (("cache/module@v1", 0o555), ("cache", 0o555), ("closed/deep", 0), ("closed", 0)):
+            (folder / name).chmod(mode)
+        sweep(place)
+
+    try:
+        as_another_user(leave_and_sweep)
+        assert [*place.iterdir()] == []
+        assert place.stat().st_mode & 0o777 == 0o777, "what a link leads to is left alone"
+    finally:
+        shutil.rmtree(place)
 
 
 def test_the_next_worker_removes_what_a_deletion_has_left_that_was_cut_short(place: Path) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations  # nodes of a cluster may have an older Pytho
 
 import fcntl
 import os
-import shutil
 import stat
 import sys
 import tempfile
@@ -63,7 +62,7 @@ class BatchSupervisor(supervisor.Supervisor):
         gone = leave(self.scratch, self.lock) if self.lock >= 0 else None
         super().write_ending()
         if gone is not None:
-            shutil.rmtree(gone, ignore_errors=True)
+            supervisor.delete_tree(gone)
 
 
 def usual_place() -> str:
@@ -116,7 +115,7 @@ def sweep(place: Path) -> None:
         with suppress(OSError):
             gone = folder if folder.name.startswith(GONE) else left_in(folder)
             if gone is not None:
-                shutil.rmtree(gone, ignore_errors=True)
+                supervisor.delete_tree(gone)
 
 
 def left_in(folder: Path) -> Path | None:

@@ -461,7 +461,7 @@ def delete_copies(copies: list[Path]) -> None:
     """Remove what `put_copies_away` gave, whatever workers have made of it."""
     for copy in copies:
         if copy.is_dir():
-            shutil.rmtree(copy, ignore_errors=True)
+            supervisor.delete_tree(copy)
         else:
             copy.unlink(missing_ok=True)
 

@@ -174,6 +174,18 @@ def write_durably(path: Path, value: dict[str, Any]) -> None:
     sync_directory(path.parent)
 
 
+def delete_tree(folder: Path) -> None:
+    """Remove a directory as far as possible, also where a job has made directories in it read-only."""
+    import shutil  # which most supervisors never need
+
+    folders = [folder] if os.getuid() else []  # root may anyway, and is to follow nobody's links
+    for each in folders:  # which grows meanwhile: a directory has to be open before what is in it is seen
+        with suppress(OSError):
+            each.chmod(0o700)
+            folders += [Path(found) for found in os.scandir(each) if found.is_dir(follow_symlinks=False)]
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def reserve(path: Path) -> None:
     """Set disk space aside for a later `write_durably`; raises OSError where there is none."""
     file = os.open(path.with_name(path.name + ".part"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
