@@ -182,7 +182,7 @@ def delete_tree(folder: Path) -> None:
     for each in folders:  # which grows meanwhile: a directory has to be open before what is in it is seen
         with suppress(OSError):
             each.chmod(0o700)
-            folders += [Path(found) for found in os.scandir(each) if found.is_dir(follow_symlinks=False)]
+            folders += [Path(entry) for entry in os.scandir(each) if entry.is_dir(follow_symlinks=False)]
     shutil.rmtree(folder, ignore_errors=True)
 
 
