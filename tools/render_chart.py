@@ -7,7 +7,7 @@ sprig. Of Helm's own additions the chart uses `include` alone, which is done her
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import run
 from tempfile import TemporaryDirectory
@@ -33,12 +33,14 @@ NAME = "stretto"  # of the release and of its namespace in the bases
 
 DEFINITION = re.compile(r'\{\{- define "(?P<name>[\w.]+)" -\}\}\n(?P<body>.*?)\n\{\{- end -\}\}', re.DOTALL)
 INCLUDE = re.compile(r'[ \n]*\{\{- include "(?P<name>[\w.]+)" [.$] \| nindent (?P<spaces>\d+) \}\}')
-# Errors of a template end its process: so it is one of its own.
+# An error of a template ends the process: so it is one of its own, which prints a line for each template.
 PROGRAM = """
 import json, sys
 from pathlib import Path
 import go_template
-sys.stdout.buffer.write(go_template.render(Path(sys.argv[1]), json.load(sys.stdin)))
+context = json.load(sys.stdin)
+for path in sys.argv[1:]:
+    print(json.dumps(go_template.render(Path(path), context).decode()), flush=True)
 """
 
 
@@ -64,12 +66,9 @@ def rendered(changes: Mapping[str, Any], name: str = NAME, namespace: str = NAME
         "Chart": {"Name": chart["name"], "Version": chart["version"], "AppVersion": chart["appVersion"]},
         "Release": {"Name": name, "Namespace": namespace, "Service": "kustomize"},
     }
-    texts = {
-        path.name: _run(path, context)
-        for path in sorted(CHART.glob("templates/*"))
-        if not path.name.startswith("_")
-    }
-    return {file: text for file, text in texts.items() if text.strip()}
+    paths = [path for path in sorted(CHART.glob("templates/*")) if not path.name.startswith("_")]
+    texts = _run(paths, context)
+    return {path.name: text for path, text in zip(paths, texts, strict=True) if text.strip()}
 
 
 def objects(changes: Mapping[str, Any], name: str = NAME, namespace: str = NAME) -> list[dict[str, Any]]:
@@ -129,7 +128,7 @@ def write() -> None:
             (folder / file).write_text(text, encoding="utf-8")
 
 
-def _run(path: Path, context: Mapping[str, Any]) -> str:
+def _run(paths: Sequence[Path], context: Mapping[str, Any]) -> list[str]:
     helpers = (CHART / "templates" / "_helpers.tpl").read_text(encoding="utf-8")
     bodies = {found["name"]: found["body"] for found in DEFINITION.finditer(helpers)}
 
@@ -139,13 +138,20 @@ def _run(path: Path, context: Mapping[str, Any]) -> str:
         return "".join(f"\n{' ' * int(found['spaces'])}{line}" for line in lines)
 
     with TemporaryDirectory() as folder:
-        template = Path(folder) / path.name
-        template.write_text(INCLUDE.sub(included, path.read_text(encoding="utf-8")), encoding="utf-8")
-        command = [sys.executable, "-c", PROGRAM, str(template)]
+        templates = [Path(folder) / path.name for path in paths]
+        for template, path in zip(templates, paths, strict=True):
+            template.write_text(INCLUDE.sub(included, path.read_text(encoding="utf-8")), encoding="utf-8")
+        command = [sys.executable, "-c", PROGRAM, *map(str, templates)]
         done = run(command, input=json.dumps(context).encode(), capture_output=True, check=False)
+    texts = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode:
-        raise ChartError(f"{path.name}: {done.stderr.decode(errors='replace').strip()}")
-    lines = [line.rstrip() for line in done.stdout.decode().splitlines()]
+        failed = paths[len(texts)].name
+        raise ChartError(f"{failed}: {done.stderr.decode(errors='replace').strip()}")
+    return [_without_empty_lines(text) for text in texts]
+
+
+def _without_empty_lines(text: str) -> str:
+    lines = [line.rstrip() for line in text.splitlines()]
     return "\n".join(line for line in lines if line) + "\n"
 
 

@@ -195,7 +195,7 @@ def test_a_series_counts_its_simulations() -> None:
 
 
 WITHOUT_SIMULATIONS = [
-    pytest.param(name, marks=[pytest.mark.torch, pytest.mark.slow] if name == "ones-fig13" else [])
+    pytest.param(name, marks=[pytest.mark.torch, pytest.mark.long] if name == "ones-fig13" else [])
     for name, each in EXPERIMENTS.items()
     if each.causes and not each.simulations and not each.data
 ]

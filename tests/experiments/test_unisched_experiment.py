@@ -163,6 +163,7 @@ def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:
     assert 0.0 <= (miss_rate(result) or 0.0) < 1.0
 
 
+@pytest.mark.long  # a figure of the paper, which its page repeats
 def test_equation_2_is_exact_where_it_was_measured_and_ends_are_foreseen_better_later() -> None:
     values = ours(estimator.figure7(MADE))
     assert values["a 2 GPUs", "mean_error"] == pytest.approx(0.0, abs=1e-9)
@@ -198,6 +199,7 @@ def test_trainings_that_stop_at_their_best_take_fewer_epochs_and_at_99_percent_f
     assert 0.0 < best < near < 1.0
 
 
+@pytest.mark.long  # a figure of the paper, which its page repeats
 def test_ends_foreseen_half_way_are_wrong_by_class_of_job() -> None:
     values = ours(estimator.figure7(MADE))
     for workload in runs.HELIOS:

@@ -76,7 +76,9 @@ ON_TWO_TYPES = Workload(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "pollux" else ()) for name in POLICIES]
+)
 @settings(max_examples=6, deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS))
 @example(workload=ON_TWO_TYPES, cluster=CLUSTERS[1])

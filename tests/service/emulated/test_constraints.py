@@ -144,7 +144,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 # One test of all that can be compared: the service runs for a minute and a half.
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_service_does_what_a_simulation_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     live = run_live(folder)

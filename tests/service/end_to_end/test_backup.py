@@ -76,6 +76,7 @@ def command(*words: object) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long  # as of ids that are given once, which is tried each time
 def test_a_service_goes_on_from_a_backup_in_another_directory(tmp_path: Path) -> None:
     backed_up_and_restored(tmp_path, "", "")
 

@@ -116,7 +116,9 @@ async def filled(rig: Rig, path: str, job: str) -> str:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("person", ["ada", "bob", "olga", "root"])
+@pytest.mark.parametrize(
+    "person", ["ada", "root", *(pytest.param(name, marks=pytest.mark.long) for name in ("bob", "olga"))]
+)
 def test_each_role_may_ask_exactly_what_is_its_own(tmp_path: Path, person: str) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client(person) as client:
@@ -226,7 +228,7 @@ SECRET = ("GET", "/api/v1/webhook-secrets")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("scope", ["read", "jobs"])
+@pytest.mark.parametrize("scope", ["read", pytest.param("jobs", marks=pytest.mark.long)])
 def test_a_token_opens_no_more_than_its_scope_whatever_its_role(tmp_path: Path, scope: str) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig:

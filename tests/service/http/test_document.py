@@ -188,7 +188,9 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("person", ["ada", "root", "worker", ""])
+@pytest.mark.parametrize(
+    "person", ["ada", "", *(pytest.param(name, marks=pytest.mark.long) for name in ("root", "worker"))]
+)
 def test_whatever_the_document_allows_is_answered_as_it_says_and_starts_nothing(
     tmp_path: Path, person: str
 ) -> None:

@@ -46,7 +46,13 @@ def one(number: int, gpus: int = 1, at_s: float = 0.0, **more: object) -> Job:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in ("afs", "cornucopia") else ())
+        for name in POLICIES
+    ],
+)
 @settings(max_examples=12, deadline=None)
 @given(workload=workloads(), cluster=st.sampled_from(CLUSTERS))
 @example(workload=ON_TWO_TYPES, cluster=CLUSTERS[1])
