@@ -8,8 +8,8 @@ StrettoError
 ├── RunFailed       one simulation of a comparison failed (experiments)
 ├── ServiceError    a service did not answer, or did not do what was asked (client)
 ├── IllegalTransition    a training was to enter a phase that cannot follow (sdk)
-├── StoreError      the log cannot be reached, read or written (live.store)
-└── BackendUnreachable, StartRefused, NoSuchWorker    what a node answers, or does not (live.backends)
+├── StoreError      the log cannot be reached, read or written (service.eventlog)
+└── BackendUnreachable, StartRefused, NoSuchWorker    what a node answers, or does not (backends)
 """
 
 LONGEST_LINE = 400  # of what others say, in a message of ours; chosen
