@@ -129,7 +129,8 @@ def test_earlier_attempts_count_with_the_present_one(small: Agent) -> None:
 def test_a_worker_forgotten_while_its_jobs_logs_are_looked_for_is_found_with_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers = WorkerTable(state_folder(tmp_path / "state"), Node("n1", "t", 1), "life", apart=True)
+    unbounded = Node("n1", "t", 1, max_log_bytes=0)  # whose table looks for no logs of its own accord
+    workers = WorkerTable(state_folder(tmp_path / "state"), unbounded, "life", apart=True)
     start = {"job": "j", "gpus": [0], "command": "true", "env": {}, "cwd": "", "grace_s": 1.0}
     try:
         for attempt in (2, 3):
