@@ -13,7 +13,7 @@ CHECK   := $(VENV)/.installed-check
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim check test test-all test-long lint format bench docs docs-version man dist kubernetes manifests sbom audit clean
+.PHONY: help demo demo-sim check test test-build test-all test-long lint format bench docs docs-version man dist kubernetes manifests sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
@@ -37,7 +37,10 @@ check: $(CHECK) ## Check style, types and what is pure, in a minute; needs a lig
 test: $(DEV) ## Run the tests but those of clusters and slow ones; ARGS="-k sia -x" narrows them
 	$(BIN)/python -m tests.lanes test $(ARGS)
 
-test-all: $(DEV) ## Run these and the others: real Ray, Slurm and PostgreSQL, conformance, what is slow
+test-build: $(DEV) ## Run these and some of the others: what the build runs
+	$(BIN)/python -m tests.lanes build $(ARGS)
+
+test-all: $(DEV) ## Run these and all others: real Ray, Slurm and PostgreSQL, conformance, what is slow
 	$(BIN)/python -m tests.lanes all $(ARGS)
 
 test-long: $(DEV) ## Run the tests that take minutes: crashes by the hundred, scenes in full

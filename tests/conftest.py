@@ -13,6 +13,7 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.register_profile("thorough", settings.get_profile("patient"), max_examples=2_000)
 settings.register_profile("check", settings.get_profile("patient"), max_examples=10, derandomize=True)
 settings.register_profile("test", settings.get_profile("patient"), max_examples=25)
+settings.register_profile("build", settings.get_profile("test"), derandomize=True)
 settings.load_profile("patient")
 os.environ["STRETTO_CONFIG"] = os.devnull  # whoever runs the tests may have contexts
 

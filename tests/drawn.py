@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-SHORTER = ("check", "test")  # the profiles of `make check` and `make test`
+SHORTER = ("check", "test", "build")  # the profiles of `make check`, `make test` and `make test-build`
 USUAL = 100  # examples of a property that names no number
 FEWEST = 3  # so that a property is looked at in more than its simplest case
 

@@ -1,4 +1,4 @@
-"""The lanes, check within test within all, and the parts that they run; each part is one run of pytest.
+"""The lanes, check within test within build within all, and their parts; each part is one run of pytest.
 
 Run as `python -m tests.lanes LANE [ARGUMENT...]`, with what pytest takes. All parts of a lane run, whether or
 not something fails in one (unless pytest was asked to stop at a failure). The last line counts all of them in
@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 import pytest
 from tests.needs import PACKAGES
+from tests.smoke import is_smoke, may_hold_smoke
 
 TESTS = Path(__file__).parent
 # What a test may need of a machine on which only Stretto is installed, and what more there is (or takes).
@@ -37,22 +38,31 @@ PARTS = {
     "pure": "pure tests, beside each other",
     "local": "tests on processes, SQLite and PyTorch, and slow pure ones, beside each other",
     "beside": "all other tests that run beside each other",
+    "smoke": "some tests on clusters, services and trainings, those of one file or cluster in a row",
     "large": "tests on clusters, services and trainings, those of one file or cluster in a row",
     "alone": "tests that run one by one",
 }
+IN_ROWS = ("smoke", "large")
 WHOLE_FILES = ("alone", "large")  # parts to which whole files belong; who says both is of the first
-LANES = {"check": ("pure",), "test": ("pure", "local"), "all": ("pure", "beside", "large", "alone")}
+LANES = {
+    "check": ("pure",),
+    "test": ("pure", "local"),
+    "build": ("pure", "local", "smoke"),
+    "all": ("pure", "beside", "large", "alone"),
+}
 ADDED = {
     "check": ("--hypothesis-profile=check",),
     "test": ("--hypothesis-profile=test",),
+    "build": ("--hypothesis-profile=build", "--durations=40", "--durations-min=2"),
     "all": ("--durations=40", "--durations-min=2"),
 }
 FILE_MARKERS = re.compile(r"^pytestmark = (?:\[\n(?:.*\n)*?\]|.*)", re.M)
 MARKER = re.compile(r"pytest\.mark\.(\w+)")
+SMOKE = "smoke"
 OPTION, TALLY = "--part", "--tally"
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "error", "rerun")  # in the order of pytest
 AGAIN = "--again"
-HAVE_ANOTHER_TRY = ("beside", "large", "alone")  # parts; what is pure fails for a reason
+HAVE_ANOTHER_TRY = ("local", "beside", "smoke", "large", "alone")  # parts; what is pure fails for a reason
 MOST_AGAIN = 10  # where more tests have failed, it is no accident; chosen
 WHOLE_OPTION = re.compile(r"--[\w-]+=.*|-[a-zA-Z]\S+")  # with its value, if it has one, in the same word
 STOPS = ("-x", "--exitfirst", "--maxfail", "--pdb")
@@ -78,9 +88,11 @@ def of_whole_files(markers: Set[str]) -> str:
 
 
 def is_of(part: str, markers: Set[str]) -> bool:
-    """Whether a test with these markers is of a part."""
+    """Whether a test with these markers, and SMOKE where it is one, is of a part."""
     if "long" in markers:
         return False  # of none: `make test-long` runs it
+    if part == SMOKE:
+        return SMOKE in markers and "alone" not in markers and ("large" in markers or level(markers) > 1)
     if whole := of_whole_files(markers):
         return part == whole
     needs = level(markers)
@@ -91,6 +103,8 @@ def is_of(part: str, markers: Set[str]) -> bool:
 def may_hold(part: str, path: Path) -> bool:
     """Whether a test file may have tests of a part, by its text: markers are written where tests are."""
     text = path.read_text(encoding="utf-8")
+    if part == SMOKE:
+        return may_hold_smoke(path.relative_to(TESTS.parent).as_posix())
     line = FILE_MARKERS.search(text)
     of_all = frozenset(MARKER.findall(line[0]) if line else ())
     if whole := of_whole_files(of_all):
@@ -137,6 +151,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others: list[pytest.Item] = []
     for item in items:
         markers = {marker.name for marker in item.iter_markers()}
+        markers |= {SMOKE} if is_smoke(item.nodeid) else set()
         (chosen if is_of(part, markers) else others).append(item)
         check_is_found(item.nodeid, item.path, markers)
     if others:
@@ -193,7 +208,7 @@ def command_of(lane: str, part: str, arguments: Sequence[str], tally: Path) -> l
     """Pytest for one part; what its user says goes before what the lane adds."""
     command = [sys.executable, "-m", "pytest", OPTION, part, TALLY, str(tally), *ADDED.get(lane, ())]
     if part != "alone" and "--pdb" not in arguments:
-        distribution = "loadscope" if part == "large" else "worksteal"  # by rows: see tests/large.py
+        distribution = "loadscope" if part in IN_ROWS else "worksteal"  # by rows: see tests/large.py
         command += ["-n", str(processes_of(part, len(os.sched_getaffinity(0)))), "--dist", distribution]
     return [*command, *arguments]
 
@@ -204,8 +219,9 @@ def processes_of(part: str, processors: int) -> int:
     Tests on processes and sockets wait most of their time: two beside each other keep a processor busy. Large
     tests may have a whole cluster each: one more than there are processors does, and at most `MOST_LARGE`.
     """
-    counts = {"pure": processors, "local": 2 * processors, "beside": 2 * processors, "large": processors + 1}
-    return min(counts[part], MOST_LARGE if part == "large" else MOST_PROCESSES)
+    if part in IN_ROWS:
+        return min(processors + 1, MOST_LARGE)
+    return min(processors if part == "pure" else 2 * processors, MOST_PROCESSES)
 
 
 def last_line(counts: Counter[str], took_s: float) -> str:

@@ -38,4 +38,4 @@ class InRows(LoadScopeScheduling):  # type: ignore[misc]
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InRows | None:
     """For large tests only."""
-    return InRows(config, log) if config.getoption("--part") == "large" else None
+    return InRows(config, log) if config.getoption("--part") in ("large", "smoke") else None

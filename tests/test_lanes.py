@@ -17,6 +17,7 @@ from tests.lanes import (
     LANES,
     LOCAL,
     PARTS,
+    SMOKE,
     TESTS,
     WHOLE_FILES,
     check_is_found,
@@ -28,6 +29,7 @@ from tests.lanes import (
 )
 from tests.large import row_of
 from tests.needs import NEEDS
+from tests.smoke import CHOSEN, is_smoke
 
 ROOT = TESTS.parent
 MARKERS = sorted(LOCAL | BEYOND | {"slow", "long"})
@@ -58,18 +60,42 @@ def test_whatever_its_markers_a_test_is_in_one_part_of_all_or_long() -> None:
 
 def test_each_lane_holds_the_one_before_it() -> None:
     for markers in map(set, chain.from_iterable(combinations(MARKERS, count) for count in range(5))):
-        of_check, of_test, of_all = (
-            any(is_of(part, markers) for part in LANES[lane]) for lane in ("check", "test", "all")
+        of_check, of_test, of_build, of_all = (
+            any(is_of(part, markers) for part in LANES[lane]) for lane in ("check", "test", "build", "all")
         )
-        assert of_check <= of_test <= of_all, markers
+        assert of_check <= of_test <= of_build <= of_all, markers
+        assert sum(is_of(part, markers | {SMOKE}) for part in LANES["build"]) <= 1, markers
 
 
 def test_pure_tests_and_those_on_this_machine_alone_are_of_the_lanes_that_say_so() -> None:
     assert [lane for lane in LANES if any(is_of(part, set()) for part in LANES[lane])] == [*LANES]
     for local in ({"processes", "sqlite", "torch"}, {"slow"}):
-        assert [lane for lane in LANES if any(is_of(part, local) for part in LANES[lane])] == ["test", "all"]
+        of_lanes = [lane for lane in LANES if any(is_of(part, local) for part in LANES[lane])]
+        assert of_lanes == ["test", "build", "all"]
     for beyond in ({"processes", "ray"}, {"data"}, {"sqlite", "slow"}):
         assert [lane for lane in LANES if any(is_of(part, beyond) for part in LANES[lane])] == ["all"]
+        smoke = beyond | {SMOKE}
+        assert [lane for lane in LANES if any(is_of(part, smoke) for part in LANES[lane])] == ["build", "all"]
+
+
+def test_what_is_smoke_is_found_by_name_and_cluster() -> None:
+    lives = "tests/conformance/test_lives.py::TestLives::"
+    begins, repeated = "test_a_worker_goes_from_its_start_to_being_forgotten", "test_a_start_that_is_repeated"
+    assert [is_smoke(f"{lives}{begins}[{cluster}]") for cluster in ("slurm", "ray")] == [True, True]
+    assert [is_smoke(f"{lives}{repeated}[{cluster}-a::b]") for cluster in ("slurm", "ray")] == [True, False]
+    assert is_smoke("tests/service/eventlog/test_log.py::test_it[postgresql-1]")
+    assert not is_smoke("tests/service/eventlog/test_log.py::test_it[sqlite-1]")
+
+
+@pytest.mark.parametrize("place", CHOSEN)
+def test_whatever_is_named_as_smoke_exists(place: str) -> None:
+    path = ROOT / place
+    folders = [path, ROOT / "src/stretto/testing"] if path.is_dir() else []
+    files = [file for folder in folders for file in folder.rglob("*.py")] or [path]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    for pattern in CHOSEN[place]:
+        name = pattern.partition(r"\[")[0].removesuffix(".*")
+        assert name in text, pattern
 
 
 def test_every_file_may_have_tests_of_some_part() -> None:
@@ -104,8 +130,9 @@ def test_large_tests_of_one_cluster_or_file_are_in_a_row() -> None:
 
 
 def test_what_waits_has_more_processes_than_there_are_processors_and_clusters_are_few() -> None:
-    assert [processes_of(part, 2) for part in ("pure", "local", "beside", "large")] == [2, 4, 4, 3]
-    assert [processes_of(part, 16) for part in ("pure", "local", "beside", "large")] == [8, 8, 8, 4]
+    parts = ("pure", "local", "beside", "smoke", "large")
+    assert [processes_of(part, 2) for part in parts] == [2, 4, 4, 3, 3]
+    assert [processes_of(part, 16) for part in parts] == [8, 8, 8, 4, 4]
 
 
 # ── markers ───────────────────────────────────────────────────────────────────────────────────────
@@ -124,7 +151,9 @@ def test_every_declared_marker_is_used() -> None:
 # ── what the pages, make and the build say ────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("target", "lane"), [("check", "check"), ("test", "test"), ("test-all", "all")])
+@pytest.mark.parametrize(
+    ("target", "lane"), [("check", "check"), ("test", "test"), ("test-build", "build"), ("test-all", "all")]
+)
 def test_make_runs_each_lane(target: str, lane: str) -> None:
     assert f"-m tests.lanes {lane} $(ARGS)" in targets()[target]
 
@@ -139,13 +168,22 @@ def test_whatever_a_page_makes_is_a_target_with_a_line_of_help(page: str) -> Non
 
 def test_contributing_names_every_lane_and_every_marker() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert [name for name in ("check", "test", "test-all", "test-long") if f"make {name}" not in page] == []
+    assert [
+        name
+        for name in ("check", "test", "test-build", "test-all", "test-long")
+        if f"make {name}" not in page
+    ] == []
     assert [name for name in declared() if f"`{name}`" not in page] == []
 
 
-def test_the_build_runs_lint_and_all_tests() -> None:
+def test_the_build_runs_lint_and_the_lane_that_is_named_for_it() -> None:
     build = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert re.findall(r"^make ([a-z-]+)", build, re.M) == ["sbom", "lint", "test-all"]
+    assert re.findall(r"^make (\S+)", build, re.M) == [
+        ".venv/.installed-dev",
+        "sbom",
+        "lint",
+        '"test-${1:-build}"',
+    ]
 
 
 # ── around pytest ─────────────────────────────────────────────────────────────────────────────────
@@ -248,7 +286,7 @@ def test_nothing_is_a_lane_but_lanes() -> None:
     command = [sys.executable, "-m", "tests.lanes", "most"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == "lane: got 'most', expected one of check, test, all\n"
+    assert done.stderr == "lane: got 'most', expected one of check, test, build, all\n"
 
 
 def test_a_wrong_test_is_told_with_the_last_lines_of_why() -> None:

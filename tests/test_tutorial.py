@@ -102,6 +102,7 @@ def described(client: Client, job: str) -> dict[str, Any]:
     return client.describe(job)
 
 
+@pytest.mark.slow
 def test_the_jobs_of_the_page_are_compared_on_its_cluster(written: Path) -> None:
     (compare,) = commands_below("Simulate your own cluster")
     printed = run(written, compare)
@@ -111,6 +112,7 @@ def test_the_jobs_of_the_page_are_compared_on_its_cluster(written: Path) -> None
     assert (written / "out" / "ours" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_script_also_trains_alone(written: Path) -> None:
     script = (written / "train.py").read_text(encoding="utf-8").replace("epochs(3000)", "epochs(2)")
     (written / "train.py").write_text(script, encoding="utf-8")

@@ -121,6 +121,7 @@ def test_the_conformance_suite_passes_over_the_toy_cluster(installed: Path) -> N
     assert counts["passed"] >= len(names) - LACKS - LACKS_ABILITIES
 
 
+@pytest.mark.slow
 def test_the_conformance_suite_of_services_passes_over_the_toy_cluster(installed: Path) -> None:
     counts = outcomes(installed, "test_toy_service.py")
     names = [name for name in dir(ServiceConformance) if name.startswith("test_")]
@@ -136,6 +137,7 @@ def outcomes(folder: Path, module: str) -> dict[str, int]:
     return {word: int(count) for count, word in re.findall(r"(\d+) (passed|skipped)", last_line)}
 
 
+@pytest.mark.slow
 def test_a_job_runs_on_an_installed_backend_and_is_adopted_by_the_next_service(
     service: OwnService, installed: Path
 ) -> None:

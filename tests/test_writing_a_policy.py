@@ -95,6 +95,7 @@ def test_an_installed_policy_runs_by_name(installed: Path) -> None:
     assert summary["avg_jct_s"] == pytest.approx((100 + (150 - 90) + (1150 - 10)) / 3)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_file_alone_runs_too(installed: Path) -> None:
     by_name = json.loads(simulated(installed, "--policy", "small-first").stdout)
@@ -130,6 +131,7 @@ def test_its_parameters_are_listed_with_their_ranges(installed: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_tests_on_the_page_pass(installed: Path) -> None:
     done = python(installed, "-m", "pytest", "-p", "no:cacheprovider", "test_small_first.py")

@@ -41,6 +41,7 @@ def test_many_connections_without_the_token_keep_nobody_from_asking(agent: Agent
         line.close()
 
 
+@pytest.mark.slow
 def test_a_connection_that_shows_no_token_is_closed_in_time(agent: Agent) -> None:
     slow = connect(agent, b"GET /v1/node HTTP/1.1\r\nx-a: ")
     assert slow.recv(1) == b""  # after some seconds; and dripping would not have helped: it is a time for all

@@ -160,6 +160,7 @@ def test_an_agent_that_is_told_to_end_leaves_its_workers_alone(agent: Agent) -> 
     assert agent.begin().worker("j.1.0") == worker
 
 
+@pytest.mark.slow
 def test_thirty_workers_and_random_kills_leave_no_process_and_no_doubt(agent: Agent) -> None:
     chance = random.Random(7)
     commands = {  # and how each may end when only stops come in between

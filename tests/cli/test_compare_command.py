@@ -44,6 +44,7 @@ def test_a_run_beside_others_has_the_figures_of_a_run_alone(tiny: Path, stretto:
     assert untimed(beside)[1:] == untimed([alone])
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_workers_make_no_difference_but_in_time(tiny: Path, stretto: Stretto) -> None:
     (tiny / "bad.csv").write_text(TRACE + "e,40,99,5\n")

@@ -204,6 +204,7 @@ sys.meta_path.insert(0, Slow())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words"),
     [

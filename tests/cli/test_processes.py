@@ -100,6 +100,7 @@ def test_a_terminal_that_has_few_signs_is_shown_what_it_can_show() -> None:
     assert "6 ? 4 t4" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers: int, tiny: Path) -> None:
     (tiny / "slow.py").write_text(SLOW)
@@ -125,6 +126,7 @@ def test_ctrl_c_ends_a_comparison_with_one_line_and_its_workers_with_it(workers:
     wait_until(lambda: not group_lives(running.pid))
 
 
+@pytest.mark.slow
 def test_workers_of_a_comparison_that_is_killed_do_not_stay_behind(tiny: Path) -> None:
     (tiny / "slow.py").write_text(SLOW)
     words = ("-c", "tiny.yaml", "-t", "four.csv", "--policies", "slow.py:Slow,fifo", "--out", "out")
@@ -139,6 +141,7 @@ def test_workers_of_a_comparison_that_is_killed_do_not_stay_behind(tiny: Path) -
             os.killpg(running.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_reach_workers_that_only_begin(tiny: Path) -> None:
     """Each gets it while it starts; had they heeded it, they would have ended with a traceback each."""
     (tiny / "sitecustomize.py").write_text(INTERRUPTED_AT_THE_START)

@@ -62,7 +62,7 @@ def test_a_table_from_made_data_says_so_of_every_input(name: str, reproduced: Re
     assert made["wall_s"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_has_our_figure_and_its_ratio_to_the_paper_s(name: str, reproduced: Reproduced) -> None:
     for row in reproduced(name, "--synthetic")["rows"]:
@@ -110,7 +110,7 @@ TABLE4 = ("reproduce", "sia-table4", "--synthetic", "--scale", 0.02, "--workers"
 RUNS = len(sia.TABLE_4)  # at that scale one for each policy
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_repeated_command_takes_what_is_done(stretto: Stretto, cache: Path) -> None:
     first, second = (stretto(*TABLE4, "--json") for _ in range(2))
     assert (first.json["simulations"], first.json["kept"]) == (WHOLE, 0)
@@ -121,7 +121,7 @@ def test_a_repeated_command_takes_what_is_done(stretto: Stretto, cache: Path) ->
     assert stretto(*TABLE4, "--fresh", "--json").json["kept"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_interrupted_command_goes_on_where_it_was(
     stretto: Stretto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert ran.err.startswith(f"{WHOLE} simulations, 2 of them done before\n")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_damaged_file_is_ignored_with_a_line(stretto: Stretto, cache: Path) -> None:
     first = stretto(*TABLE4, "--json")
     damaged = next(cache.glob("stretto/finished/pollux-*.npz"))

@@ -71,7 +71,7 @@ def test_a_figure_that_does_not_apply_is_null(missing: str, tiny: Path, stretto:
     assert stretto("simulate", *FOUR, "--policy", "fifo", "--json").json[missing] is None
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("policy", ["fifo", "gavel", "sia", "pollux"])
 def test_the_same_input_and_seed_give_the_same_bytes_but_for_timing(policy: str, stretto: Stretto) -> None:
     first, second = (

@@ -55,6 +55,7 @@ def test_both_have_the_same_methods_with_the_same_arguments() -> None:
         assert inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method), name
 
 
+@pytest.mark.slow
 async def test_two_jobs_are_followed_at_once_on_one_thread(service: OwnService, tmp_path: Path) -> None:
     """Each job ends only after something was heard of the other one."""
     heard = {name: tmp_path / name for name in ("one", "other")}

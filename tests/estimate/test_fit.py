@@ -181,7 +181,7 @@ def test_measurements_of_one_gpu_foretell_perfect_scaling() -> None:
     assert iteration_s(model, 4, 32, 64) == pytest.approx(iteration_s(model, 1, 1, 64), rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_fit_is_worse_than_the_published_method_finds() -> None:
     sets = random_sets(20, seed=11)
     for observed, model in zip(sets, fit_many(sets), strict=True):
@@ -191,7 +191,7 @@ def test_no_fit_is_worse_than_the_published_method_finds() -> None:
         assert ours < reference.objective(reference.converged()) + 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_where_the_published_method_gets_to_the_optimum_predictions_agree() -> None:
     compared = 0
     for observed in random_sets(20, seed=12):

@@ -21,6 +21,7 @@ NUMBER = re.compile(r"\d+\.\d+")
 NEAR = 0.08  # chosen: a machine that adds in another order is a few of 360 digits off, early in a training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "expected"), SHOWN, ids=[command for command, _ in SHOWN])
 def test_a_script_prints_what_the_page_shows(command: str, expected: str) -> None:
     words = shlex.split(command)
@@ -59,6 +60,7 @@ def test_a_target_that_is_not_reached_is_a_failure() -> None:
     assert (done.returncode, done.stdout.count("accuracy")) == (1, 1), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["digits_cnn.py --target 0", "tiny_transformer.py --target 99"])
 def test_a_script_that_is_stopped_after_its_last_epoch_has_nothing_left_but_to_say_so(script: str) -> None:
     command = [sys.executable, *script.split(), "--epochs", "0"]

@@ -133,6 +133,7 @@ def test_tiresias_stands_there_with_its_best_bounds_and_with_those_of_the_publis
     assert "18000" in notes
 
 
+@pytest.mark.slow
 def test_on_helios_the_jobs_are_made_and_their_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cornucopia, "LEAST_JOBS", 900)
     monkeypatch.setattr(cornucopia, "SATURN_SHARE", 0.1)

@@ -244,7 +244,7 @@ def test_the_key_follows_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (seen[-1] != seen[-2]) is counts, name
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_source_that_counts_imports_one_that_does_not() -> None:
     counted = {path.relative_to(PACKAGE).as_posix() for path in sources()}
     for path in sources():

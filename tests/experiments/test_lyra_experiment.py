@@ -70,6 +70,7 @@ def test_pollux_may_give_the_largest_job_what_it_asks_for() -> None:
     assert int(policies.POLLUX.settings["policy.most_gpus"]) == largest <= 8 * runs.LEAST_SERVERS
 
 
+@pytest.mark.slow
 def test_opportunistic_jobs_are_all_jobs_in_two_queues() -> None:
     (results,) = run_schemes(MADE, {"opportunity": policies.OPPORTUNITY}).values()
     others, fungible = results
@@ -202,6 +203,7 @@ def test_table_8_has_four_percentiles_of_every_scheme_and_pollux_beside_its_own_
     assert values[f"baseline / {policies.EIGHTH}", "p99_jct_s"] == 1.0  # the same policy on the same jobs
 
 
+@pytest.mark.slow
 def test_the_testbed_lends_three_of_its_four_servers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(testbed, "SCHEMES", {**testbed.SCHEMES, "scaling: pollux": Scheme("fifo")})
     values = ours(testbed.table10(Request(data=None, scale=0.1, workers=1)))

@@ -51,6 +51,7 @@ def test_the_figures_can_be_made_by_name() -> None:
     }
 
 
+@pytest.mark.slow
 def test_figure_15_says_how_much_less_ones_takes_and_how_sure_that_is() -> None:
     made = made_figure15()
     values = ours(made)
@@ -65,6 +66,7 @@ def test_figure_15_says_how_much_less_ones_takes_and_how_sure_that_is() -> None:
         assert parts == pytest.approx(mean_s[policy])
 
 
+@pytest.mark.slow
 def test_optimus_predicts_what_is_left_as_the_paper_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ones, "BASELINES", ("optimus",))
     request = replace(MADE, tally=Tally())
@@ -171,6 +173,7 @@ def test_figure_13_has_the_loss_of_real_trainings_against_samples(monkeypatch: p
     assert jumps[0] < jumps[1], "the first epoch with four times the batch, and with sixteen"
 
 
+@pytest.mark.slow
 def test_figure_17_has_every_policy_on_every_size() -> None:
     values = ours(figure17(MADE))
     means = {name for name, metric in values if metric == "avg_jct_s"}

@@ -74,6 +74,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_finished_is_taken_and_the_rest_is_run(tmp_path: Path, workers: int) -> None:

@@ -70,6 +70,7 @@ def test_the_error_on_a_public_series_is_below_that_of_the_papers_network(data_d
     assert learned < 0.000_48  # Lyra, section 6, on another series
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_network_expects_what_a_daily_wave_does_next() -> None:
     wave = a_daily_wave(days=2, noise=0.0)

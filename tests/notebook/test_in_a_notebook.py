@@ -29,6 +29,7 @@ def outputs() -> list[dict[str, Any]]:
     return [dict(cell.outputs[-1]) for cell in notebook.cells]
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_runs_frames_and_comparisons(outputs: list[dict[str, Any]]) -> None:
     run, jobs, compared, _ = (output.get("data", {}) for output in outputs)
     assert run["text/plain"].startswith(

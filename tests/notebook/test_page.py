@@ -18,7 +18,7 @@ def table(heading: str) -> dict[str, str]:
     return dict(re.findall(r"^\| (`.+?) \| (.+) \|$", section, flags=re.M))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_its_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(frame, "find_spec", lambda name: None)

@@ -190,7 +190,7 @@ def test_five_policies_on_160_jobs_stay_well_below_a_megabyte_and_a_half() -> No
     assert len(render(a_comparison()).encode()) < 800_000
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_many_workloads_do_not_swell_the_page() -> None:
     page = render(a_comparison(traces=tuple(f"t{index}" for index in range(9)), seeds=(0, 1), jobs=160))
     assert len(page.encode()) < 1_500_000
@@ -204,7 +204,7 @@ def test_a_long_trace_is_sampled_and_says_so() -> None:
     assert len(page.encode()) < 500_000
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "comparison",
     [

@@ -228,6 +228,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
         yield Workers(tmp_path, conductor)
 
 
+@pytest.mark.slow
 def test_workers_come_go_and_are_killed_and_each_item_has_one_result(workers: Workers) -> None:
     conductor = workers.conductor
     workers.start("a", "b")
@@ -257,6 +258,7 @@ def test_workers_come_go_and_are_killed_and_each_item_has_one_result(workers: Wo
     assert expected.items() <= last.items()
 
 
+@pytest.mark.slow
 def test_one_that_is_told_to_leave_goes_within_its_grace_and_the_next_attempt_goes_on(
     workers: Workers,
 ) -> None:
@@ -279,6 +281,7 @@ def test_one_that_is_told_to_leave_goes_within_its_grace_and_the_next_attempt_go
     assert kept.items() <= workers.written().items()
 
 
+@pytest.mark.slow
 def test_one_that_was_never_called_ends_well_once_it_is_not_wanted(workers: Workers) -> None:
     workers.start("a")
     workers.conductor.dismiss("a")
@@ -286,6 +289,7 @@ def test_one_that_was_never_called_ends_well_once_it_is_not_wanted(workers: Work
     assert not workers.begun()
 
 
+@pytest.mark.slow
 def test_workers_go_on_while_the_service_is_away(workers: Workers) -> None:
     workers.start("a")
     workers.publish("a")

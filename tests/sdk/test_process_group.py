@@ -90,6 +90,7 @@ print(process_group.broadcast_object(Evil() if rank else None, 1))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("secret", ["secret", "guessed"])
 def test_nothing_is_unpickled_of_a_stranger_in_the_place_of_a_peer(tmp_path: Path, secret: str) -> None:

@@ -116,6 +116,7 @@ for _ in job.epochs(2):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_rank_that_ends_in_the_middle_of_an_epoch_without_the_others_says_so() -> None:
     done = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, check=True)

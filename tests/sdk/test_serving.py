@@ -202,6 +202,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
         yield Workers(tmp_path, conductor)
 
 
+@pytest.mark.slow
 def test_workers_come_and_go_and_each_says_what_it_has_answered(workers: Workers) -> None:
     conductor = workers.conductor
     workers.start("a")
@@ -231,6 +232,7 @@ def test_workers_come_and_go_and_each_says_what_it_has_answered(workers: Workers
     workers.wait_answered("5")
 
 
+@pytest.mark.slow
 def test_one_that_is_told_to_leave_answers_what_waits_first(workers: Workers) -> None:
     workers.start("a")
     workers.publish("a")
@@ -243,6 +245,7 @@ def test_one_that_is_told_to_leave_answers_what_waits_first(workers: Workers) ->
     assert workers.conductor.wait_ended("a", WITHIN_S) == 143
 
 
+@pytest.mark.slow
 def test_it_serves_on_while_the_service_is_away(workers: Workers) -> None:
     workers.start("a")
     workers.publish("a")

@@ -226,6 +226,7 @@ def test_a_newcomer_that_dies_while_the_group_forms_costs_no_step_that_ended(sce
     assert [each["step"] for each in scene.conductor.checkpoints] == [last + 1]
 
 
+@pytest.mark.slow
 def test_a_rank_0_that_goes_completes_the_checkpoint_that_it_writes(scene: Scene) -> None:
     slow = {"stretto.sdk.checkpoints.write_checkpoint": digits.write_slowly}
     scene.start("a", "b", epochs=8, until=scene.folder / "never", checkpoint_s=0.0, patched=slow)

@@ -96,6 +96,7 @@ def test_a_decision_that_was_tampered_with_is_told_from_what_comes_out(tmp_path:
     assert "actions was" in shown["difference"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_operators_replay_a_decision_over_http_and_users_do_not(tmp_path: Path) -> None:
     async def story() -> None:

@@ -114,6 +114,7 @@ def log() -> list[Recorded]:
     return a_log("tiresias", [(move, number) for number, move in enumerate(moves)])
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_state_is_kept_beside_the_service_and_begun_from(tmp_path: Path, log: list[Recorded]) -> None:
     whole = read_on(State(), log)

@@ -11,7 +11,7 @@ from stretto.testing.situations import LEFT_AT_DEFAULT, clusters, jobs_for
 DRAWN = clusters().flatmap(lambda cluster: jobs_for(cluster, "j"))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "name",
     [one.name for one in fields(Job) if one.default is not MISSING and one.name not in LEFT_AT_DEFAULT],

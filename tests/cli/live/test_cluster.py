@@ -16,6 +16,7 @@ from .conftest import reaches, waits_for
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.slow
 def test_a_cordoned_node_takes_nobody_until_it_is_open_again(verbs: Stretto, service: OwnService) -> None:
     node = verbs("nodes", "list", "--json").json["nodes"][0]["name"]
     assert verbs("nodes", "cordon", node, "--why", "a disk").status == 0

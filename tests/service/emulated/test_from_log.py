@@ -79,6 +79,7 @@ def test_every_decision_of_a_service_comes_out_again(state: Path, again: Again) 
     assert re.fullmatch(r"[1-9]\d* decisions made again, 0 differ\n", out)
 
 
+@pytest.mark.slow
 def test_a_store_is_named_by_its_file_or_its_url_as_well(state: Path, again: Again) -> None:
     told = [
         json.loads(again(source, "--json")[1])

@@ -70,6 +70,7 @@ def test_under_a_replayed_load_nodes_come_back_and_all_jobs_end(
     assert re.search(r"[1-9]\d* decisions made again, 0 differ", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_service_that_is_killed_between_asking_and_giving_back_loses_neither_node_nor_job(
     running: Running, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_service_that_is_killed_between_asking_and_giving_back_loses_neither_n
     assert differences == 0
 
 
+@pytest.mark.slow
 def test_inference_servers_of_the_cluster_lyra_are_not_the_services_own(tmp_path: Path) -> None:
     service = Running(
         tmp_path, "--backend", "emulated", "--cluster", "lyra", "--policy", "lyra", "--pace", "60"
@@ -127,6 +129,7 @@ def test_inference_servers_of_the_cluster_lyra_are_not_the_services_own(tmp_path
         service.end()
 
 
+@pytest.mark.slow
 def test_of_a_lender_that_the_file_names_no_more_the_next_service_has_the_nodes(tmp_path: Path) -> None:
     cluster, lenders = tmp_path / "cluster.yaml", tmp_path / "lenders.yaml"
     cluster.write_text("gpu_types: {v100: {memory_gb: 32}}\nnodes: [{type: v100, gpus: 8, names: [a, b]}]\n")

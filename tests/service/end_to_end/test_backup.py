@@ -180,6 +180,7 @@ def test_an_archive_cannot_write_elsewhere(state: Path, tmp_path: Path) -> None:
 # ── uploads ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_starts_from_its_upload_where_its_service_is_restored(tmp_path: Path) -> None:
     tree, archive, there = tmp_path / "tree", tmp_path / "backup.tar", tmp_path / "there"
     tree.mkdir()

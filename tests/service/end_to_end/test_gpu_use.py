@@ -27,6 +27,7 @@ def machine(tmp_path: Path) -> Iterator[Path]:
             path.unlink()
 
 
+@pytest.mark.slow
 def test_who_holds_gpus_that_do_nothing_is_named_and_who_uses_them_is_not(
     machine: Path,
     tmp_path: Path,

@@ -113,6 +113,7 @@ def files_with(text: str, folder: Path) -> list[str]:
     return [str(file.relative_to(folder)) for file in files if text.encode() in file.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_secret_reaches_the_training_and_is_found_nowhere_else(tmp_path: Path) -> None:
     story(tmp_path)
     with closing(sqlite3.connect(tmp_path / "state" / "stretto.db")) as database:
@@ -136,6 +137,7 @@ def service(tmp_path: Path) -> Iterator[Running]:
         running.end()
 
 
+@pytest.mark.slow
 def test_sealed_values_travel_in_a_backup_and_open_once_the_key_is_put_beside_them(
     service: Running, tmp_path: Path
 ) -> None:

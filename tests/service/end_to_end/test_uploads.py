@@ -67,6 +67,7 @@ def test_a_job_runs_in_a_copy_of_what_it_brought_along(service: Running, tmp_pat
             client.submit("run: 'true'", upload=tree)
 
 
+@pytest.mark.slow
 def test_an_attempt_after_a_crash_of_all_finds_the_same_and_not_what_the_first_one_wrote(
     service: Running, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_the_async_client_uploads_too_and_a_second_time_sends_nothing(
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_an_upload_that_a_kill_of_the_service_cuts_goes_on_with_the_rest(
     service: Running, tmp_path: Path
 ) -> None:

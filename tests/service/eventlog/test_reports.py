@@ -86,7 +86,7 @@ class Clerk:
         return len(self.written) - before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_training_of_thirty_days_leaves_a_megabyte_in_the_log() -> None:
     clerk = Clerk()
 

@@ -51,6 +51,7 @@ def test_what_became_of_each_first_forecast_is_counted(tmp_path: Path) -> None:
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_forecasts_are_told_corrected_once_enough_has_become_of_earlier_ones(tmp_path: Path) -> None:
     async def story() -> None:
@@ -81,6 +82,7 @@ def test_forecasts_are_told_corrected_once_enough_has_become_of_earlier_ones(tmp
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_an_explanation_of_one_of_many_jobs_has_what_was_foreseen_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

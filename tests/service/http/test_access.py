@@ -115,6 +115,7 @@ async def filled(rig: Rig, path: str, job: str) -> str:
     return path.replace("{job}", job)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "person", ["ada", "root", *(pytest.param(name, marks=pytest.mark.long) for name in ("bob", "olga"))]
@@ -227,6 +228,7 @@ READS = {("POST", "/api/v1/jobs/dry-run"), ("POST", "/api/v1/whatif")}  # althou
 SECRET = ("GET", "/api/v1/webhook-secrets")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("scope", ["read", pytest.param("jobs", marks=pytest.mark.long)])
 def test_a_token_opens_no_more_than_its_scope_whatever_its_role(tmp_path: Path, scope: str) -> None:

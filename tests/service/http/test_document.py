@@ -187,6 +187,7 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "person", ["ada", "", *(pytest.param(name, marks=pytest.mark.long) for name in ("root", "worker"))]

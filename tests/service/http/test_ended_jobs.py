@@ -127,6 +127,7 @@ def test_a_key_of_a_job_that_has_left_still_gives_that_job(tmp_path: Path) -> No
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_who_depends_on_a_job_that_has_left_begins_or_never_will_as_if_it_had_stayed(tmp_path: Path) -> None:
     async def story() -> None:

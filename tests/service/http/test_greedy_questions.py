@@ -112,6 +112,7 @@ def test_what_would_take_without_end_is_refused_in_one_line(
     play(story)
 
 
+@pytest.mark.slow
 def test_a_what_if_beyond_its_time_or_memory_is_ended_and_said_so(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada", timeout=300) as ada:
@@ -129,6 +130,7 @@ def test_a_what_if_beyond_its_time_or_memory_is_ended_and_said_so(tmp_path: Path
     play(story)
 
 
+@pytest.mark.slow
 def test_what_ifs_whose_askers_have_gone_are_stopped_and_do_not_wait(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.listening() as (host, port):
@@ -154,6 +156,7 @@ def test_what_ifs_whose_askers_have_gone_are_stopped_and_do_not_wait(tmp_path: P
     play(story)
 
 
+@pytest.mark.slow
 def test_questions_of_one_user_let_those_of_another_pass(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada, rig.client("bob", timeout=300) as bob:

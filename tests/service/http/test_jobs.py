@@ -218,6 +218,7 @@ def test_a_character_is_never_cut_between_two_pieces_of_a_log(tmp_path: Path) ->
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_one_decision_that_had_to_wait_for_its_turn_does_not_keep_a_job_from_being_foreseen(
     tmp_path: Path,

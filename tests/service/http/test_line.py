@@ -57,6 +57,7 @@ def test_users_see_the_places_of_their_jobs_among_all_that_wait(tmp_path: Path) 
     play(story)
 
 
+@pytest.mark.slow
 def test_the_next_to_start_comes_first_once_that_is_foreseen_and_has_its_times(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path, policy="sjf") as rig, rig.client("ada") as ada:
@@ -79,6 +80,7 @@ def test_the_next_to_start_comes_first_once_that_is_foreseen_and_has_its_times(t
     play(story)
 
 
+@pytest.mark.slow
 def test_all_who_look_share_one_forecast(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_rig(tmp_path) as rig, rig.client("ada") as ada, rig.client("bob") as bob:

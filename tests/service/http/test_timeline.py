@@ -132,6 +132,7 @@ def test_wrong_questions_are_refused(tmp_path: Path, query: str) -> None:
     told(tmp_path, story)
 
 
+@pytest.mark.slow
 def test_a_forecast_has_the_end_of_a_job_and_the_start_of_the_next(tmp_path: Path) -> None:
     async def story(rig: Rig) -> None:
         first = await running(rig)
@@ -158,6 +159,7 @@ def test_a_forecast_has_the_end_of_a_job_and_the_start_of_the_next(tmp_path: Pat
     told(tmp_path, story)
 
 
+@pytest.mark.slow
 def test_a_what_if_may_be_without_some_of_ones_own_jobs(tmp_path: Path) -> None:
     async def story(rig: Rig) -> None:
         first = await running(rig)

@@ -247,6 +247,7 @@ class Stuck(FakeBackend):
         await super().forget(worker_id)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_be_forgotten_holds_up_no_other_of_its_node(tmp_path: Path) -> None:
     async def story() -> None:
         backend = Stuck(nodes_count=1, gpus=2)

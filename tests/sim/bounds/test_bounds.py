@@ -45,7 +45,7 @@ def one(number: int, gpus: int = 1, at_s: float = 0.0, **more: object) -> Job:
 # ── against policies ──────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "name",
     [
@@ -66,7 +66,7 @@ def test_no_policy_passes_a_bound(name: str, workload: Workload, cluster: Cluste
         assert isnan(bound) or bound <= told[key] * ROUNDING + 1e-6, key
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("batches", Batches)
 @pytest.mark.parametrize(
     "policy", ["sia", "stretto", *(pytest.param(one, marks=pytest.mark.long) for one in ("pollux", "ones"))]
@@ -201,7 +201,7 @@ def test_what_a_first_start_takes_counts() -> None:
 # ── what jobs need ────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("nodes", [(3, 2), (60, 20)], ids=["few", "many"])
 def test_no_batch_and_no_placement_is_faster_than_what_was_tried(nodes: tuple[int, int]) -> None:
     cluster = cluster_of("two", (GpuType("v100"), nodes[0], 4), (GpuType("t4"), nodes[1], 4))
