@@ -28,11 +28,17 @@ def row_of(name: str) -> str:
 
 
 class InRows(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a process one row after another, the one of most tests first."""
+    """Gives a process one row after another: that over Ray, which takes longest, then those of most tests."""
 
     def _split_scope(self, nodeid: str) -> str:
         """As pytest-xdist asks for it."""
         return row_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """As pytest-xdist asks for it, whenever a process has little left."""
+        if "ray" in self.workqueue:
+            self.workqueue.move_to_end("ray", last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)
