@@ -49,7 +49,7 @@ test-long: $(DEV) ## Run the tests that take minutes: crashes by the hundred, sc
 lint: $(DEV) ## Check style, layout and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(shell nproc)
 
 format: $(DEV) ## Put every file into the house layout
 	$(BIN)/ruff check --fix
