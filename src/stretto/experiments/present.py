@@ -7,12 +7,11 @@ import numpy as np
 
 from stretto import __version__
 from stretto.experiments.reproduction import Reproduction
+from stretto.model import FloatArray, IntArray
 from stretto.report import ClusterFacts, Comparison, Intervals, Note, RunSeries
 from stretto.report.reproduction import Published, Reproduced, Source
 from stretto.report.wording import duration, plural
 from stretto.sim.result import Result
-
-MOST_POINTS = 2_000  # chosen: more points of a series than a page can show are thinned out
 
 
 def comparison(title: str, results: Sequence[Result], command: str, made: str) -> Comparison:
@@ -71,9 +70,15 @@ def run_series(result: Result) -> RunSeries:
     row, start_s, end_s, kind, gpus = history.columns()
     requests = result.requests
     jct_s = result.completed_s - requests.submitted_s
-    times_s = np.array(history.sample_s)
-    points = np.unique(np.linspace(0, max(len(times_s) - 1, 0), MOST_POINTS).astype(np.int64))
-    busy = np.array(history.busy).reshape(len(times_s), len(result.cluster.types))
+    # Not as sampled by decisions: where there is none after a job has begun, what it holds would be missing.
+    types = len(result.cluster.types)
+    busy_times_s, busy_gpus = steps(
+        np.concatenate((start_s, end_s)), np.tile(kind, 2), np.concatenate((gpus, -gpus)), types
+    )
+    done = np.isfinite(result.completed_s)
+    came_or_went_s = np.concatenate((requests.submitted_s, result.completed_s[done]))
+    by_one = np.repeat([1, -1], [len(requests.jobs), np.count_nonzero(done)])
+    active_times_s, active_jobs = steps(came_or_went_s, np.zeros(by_one.size, dtype=np.int64), by_one, 1)
     models = [job.model for job in requests.jobs]
     summary = result.summary()
     summary.pop("settings")
@@ -92,10 +97,10 @@ def run_series(result: Result) -> RunSeries:
         submitted_s=requests.submitted_s,
         jct_s=jct_s,
         queue_s=np.maximum(jct_s - result.executed_s, 0.0),
-        busy_times_s=times_s[points] if len(times_s) else times_s,
-        busy_gpus=busy[points] if len(times_s) else busy,
-        active_times_s=times_s[points] if len(times_s) else times_s,
-        active_jobs=np.array(history.active)[points] if len(times_s) else np.zeros(0),
+        busy_times_s=busy_times_s,
+        busy_gpus=busy_gpus,
+        active_times_s=active_times_s,
+        active_jobs=active_jobs[:, 0],
         intervals=Intervals(row, start_s, end_s, kind, gpus),
         decisions_ms=result.decision_ms,
         labels=tuple(models) if all(models) else None,
@@ -105,6 +110,19 @@ def run_series(result: Result) -> RunSeries:
         wall_s=result.wall_s,
         peak_rss_mb=result.peak_rss_mb,
     )
+
+
+def steps(
+    times_s: FloatArray, column: IntArray, change: IntArray, columns: int
+) -> tuple[FloatArray, IntArray]:
+    """(points,) times, ascending, and (points, columns) what stands in each from then on.
+
+    times_s, column, change: (changes,) when what is in a column changes, and by how much.
+    """
+    at_s, point = np.unique(times_s, return_inverse=True)
+    changes = np.zeros((at_s.size, columns), dtype=np.int64)
+    np.add.at(changes, (point, column), change)
+    return at_s, np.cumsum(changes, axis=0)
 
 
 def notes(results: Sequence[Result]) -> tuple[Note, ...]:

@@ -1,6 +1,7 @@
 """Workers in containers on a real Ray, by a real apptainer."""
 
 import asyncio
+import json
 import shlex
 from pathlib import Path
 
@@ -11,13 +12,15 @@ from tests.backends.ray.cluster import RayCluster
 from tests.backends.ray.test_ray import in_phase, opened, until
 
 from stretto.agent import container
+from stretto.agent.exec_session import END, INPUT, START
 from stretto.backends.protocol import WorkerStart
+from stretto.testing.backends.exec_sessions import Reached
 
 pytestmark = [pytest.mark.ray, pytest.mark.large]
 
 
 @pytest.mark.long  # takes a minute and a half; on Slurm it is tried each time
-def test_a_worker_in_an_image_is_stopped_and_a_missing_image_ends_the_start_with_its_words(
+def test_a_worker_in_an_image_is_reached_and_stopped_and_a_missing_image_ends_the_start_with_its_words(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
     if real_apptainer() is None:
@@ -42,6 +45,15 @@ def test_a_worker_in_an_image_is_stopped_and_a_missing_image_ends_the_start_with
                 return ended or (await backend.log("81.1.0")).data.endswith(b"ready\n")
 
             await until(backend, is_ready)
+            async with Reached(await backend.reach("81.1.0")) as session:
+                line = 'echo "$APPTAINER_CONTAINER $STRETTO_WORKER_ID"; cat /etc/of-the-image -; exit 5'
+                (Path(image) / "etc" / "of-the-image").write_text("only here\n")
+                await session.say(START, json.dumps({"argv": ["sh", "-c", line]}).encode())
+                await session.say(INPUT, b"\0typed\xff")
+                await session.say(END)
+                assert await session.status() == 5
+            assert session.output == f"{image} 81.1.0\nonly here\n".encode() + b"\0typed\xff"
+            assert session.errors == b""
             await backend.stop("81.1.0", 30.0)
             ended = await in_phase(backend, "81.1.0", "ended")
             assert (ended.status, ended.stopped, ended.why) == (7, True, "")

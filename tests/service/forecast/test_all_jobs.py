@@ -7,7 +7,7 @@ from tests.service.scene import Scene
 
 from stretto.service.forecast import all_jobs as subject
 from stretto.service.forecast.all_jobs import all_jobs
-from stretto.service.forecast.fork import Fork, fork_of
+from stretto.service.forecast.fork import ExtraNodes, Fork, fork_of
 from stretto.service.forecast.line import line_ahead
 from stretto.service.state import events as happened
 
@@ -26,6 +26,15 @@ def fork(monkeypatch: pytest.MonkeyPatch) -> Fork:
     for number in range(MANY - 1):
         scene.submit(f"j{number}", 4, expected_time_s=600.0 * (1 + number))
     return fork_of(scene.state, 60.0)
+
+
+def test_gpus_of_a_type_that_nothing_is_known_of_are_said_to_be_assumed() -> None:
+    scene = Scene(nodes=1, gpus=4)
+    known = scene.state.cluster.type_names[0] if scene.state.cluster else ""
+    extra = [ExtraNodes(known, 4, 1), ExtraNodes("h2oo", 8, 2), ExtraNodes("h2oo", 4, 1)]
+    (new, *_), known_only = fork_of(scene.state, 1.0, extra).assumed, fork_of(scene.state, 1.0, extra[:1])
+    assert new == "no node has had GPUs of type h2oo: their speed is 1"
+    assert not any("speed" in words for words in known_only.assumed)
 
 
 def test_where_the_policy_takes_too_long_jobs_start_in_line(

@@ -130,6 +130,22 @@ def test_a_what_if_beyond_its_time_or_memory_is_ended_and_said_so(tmp_path: Path
     play(story)
 
 
+def test_an_explanation_for_which_there_is_no_time_says_what_is_known_already(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("ada", timeout=300) as ada:
+            jobs = [await rig.submit("ada", text="run: x\nresources: {accelerators: 4}") for _ in range(4)]
+            last = rig.service.state.jobs[jobs[-1]]
+            await rig.until(lambda: rig.service.status_of(last).reason not in ("", "NOT_CONSIDERED"))
+            rig.service.short_work.most_s = 0.05
+            answer = await ada.get(f"/api/v1/jobs/{jobs[-1]}/explain")
+            assert answer.status_code == 200, answer.text
+            told = answer.json()
+            assert (told["reason"], told["draws"]) == (rig.service.status_of(last).reason, 0)
+            assert [one["gpus"] for one in told["holders"]] == [4, 4]
+
+    play(story)
+
+
 @pytest.mark.slow
 def test_what_ifs_whose_askers_have_gone_are_stopped_and_do_not_wait(tmp_path: Path) -> None:
     async def story() -> None:

@@ -177,6 +177,7 @@ def fork_of(
     assumptions = _assumptions(members, sum(not known_points(record) for record in records))
     if more is not None and more[0].hold:
         assumptions = (f"{more[0].name} is released at once", *assumptions)
+    assumptions = (*_new_types(state.cluster, state.types, extra), *assumptions)
     if behind:
         assumptions = (f"{behind} more jobs, which wait behind these, are not there", *assumptions)
     constraints = constraints_of(state, now_s)
@@ -213,6 +214,15 @@ def first_in_line(state: State, most_waiting: int | None) -> tuple[list[JobRecor
     waiting.sort(key=lambda record: (-record.job.priority, record.number))
     left_out = {record.id for record in waiting[most_waiting:]}
     return [record for record in records if record.id not in left_out], len(left_out)
+
+
+def _new_types(
+    cluster: Cluster, types: Mapping[str, GpuType], extra: Sequence[ExtraNodes]
+) -> tuple[str, ...]:
+    """What is assumed of GPU types of which nothing is known: perhaps their names are mistyped."""
+    known = {*cluster.type_names, *types}
+    new = [GpuType(name) for name in dict.fromkeys(each.gpu_type for each in extra) if name not in known]
+    return tuple(f"no node has had GPUs of type {each.name}: their speed is {each.speed:g}" for each in new)
 
 
 def _without_lenders(cluster: Cluster) -> Cluster:

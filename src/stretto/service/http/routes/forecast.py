@@ -24,7 +24,7 @@ from stretto.service.forecast.simulate import (
 )
 from stretto.service.http import schemas
 from stretto.service.http.auth import Asked, Caller, Who
-from stretto.service.http.pool_calls import read_job_file, while_listening, worked
+from stretto.service.http.pool_calls import TooMuch, read_job_file, while_listening, worked
 from stretto.service.http.problems import Problem
 from stretto.service.http.routes.jobs import job_of
 from stretto.service.http.schemas import LARGEST_SUBMISSION, Asking, Submission
@@ -75,11 +75,15 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
     record = await job_of(service, caller, job)
     require_nodes(service)
     scheduling, kept = service.scheduling, service.forecasts
-    if len(service.state.open) > MOST_SIMULATED:
+
+    def at_once() -> dict[str, Any]:
         status, now_s = service.status_of(record), service.clock.now_s()
         seen = kept.latest, kept.made_s, kept.reached_s, kept.draws, kept.assumed
         told = explained_at_once(service.state, record, status, now_s, *seen)
         return {**_of_ones_own(service, caller, told), "held": kept.held()}
+
+    if len(service.state.open) > MOST_SIMULATED:
+        return at_once()
 
     async def prepare() -> Work:
         question = question_of(
@@ -97,7 +101,10 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
         return answered, (service.state.configured, await asyncio.to_thread(packed, explained, question))
 
     asked = worked(service.short_work, caller, "the explanation", prepare)
-    answer: dict[str, Any] = await while_listening(request, asked)
+    try:
+        answer: dict[str, Any] = await while_listening(request, asked)
+    except TooMuch:  # a machine is busy, and the reason is known all the same
+        return at_once()
     return {**_of_ones_own(service, caller, answer), "held": kept.held()}
 
 
