@@ -88,7 +88,7 @@ def test_a_training_makes_room_for_a_guest_and_grows_again(
             assert (shown["attempt"], shown["restarts"]) == (1, 0)
             for words in commands_below("Watch it make room")[2:]:
                 assert run(written, words, **here)
-            client.change("digits", "cancel")
+            until(lambda: described(client, "digits")["state"] == "CANCELLED", what="it is cancelled")
     finally:
         service.end()
 

@@ -1,6 +1,7 @@
 """What a terminal shows where it is narrow, and events in words."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -209,3 +210,22 @@ def test_where_nodes_are_in_the_network_is_a_column_if_it_is_known_of_any() -> N
     header, rows = table_of_nodes([plain, there])
     assert header[-1] == "place"
     assert [row[-1] for row in rows] == ["-", "zone a, rack r7, nvlink 7f3c.1"]
+
+
+def test_reports_of_progress_are_counted_among_events_and_shown_on_demand(
+    monkeypatch: pytest.MonkeyPatch, stretto: Stretto
+) -> None:
+    told = [{"seq": number, "at_s": 1.0 * number, "kind": "Reported", "job": "7"} for number in range(1, 4)]
+    told.append({"seq": 4, "at_s": 9.0, "kind": "Joined", "job": "7"})
+
+    class Answers:
+        def events(self, job: str, after: int, follow: bool) -> list[dict[str, object]]:
+            return told[after:]
+
+    monkeypatch.setattr("stretto.cli.events.service", lambda url, token: nullcontext(Answers()))
+    short, whole = stretto("events", "7"), stretto("events", "7", "--progress")
+    assert [line.split("\t")[0] for line in short.out.splitlines()] == ["4"]
+    assert short.err == "without 3 reports of progress: --progress shows them\n"
+    assert stretto("events", "7", "--after", "2").err.startswith("without 1 report of progress: ")
+    assert ([line.split("\t")[0] for line in whole.out.splitlines()], whole.err) == ([*"1234"], "")
+    assert len(stretto("events", "7", "--json").out.splitlines()) == 4
