@@ -63,7 +63,9 @@ class Place:
         "stretto-state"
     )
     listen: Annotated[str, typer.Option(help="ADDRESS:PORT; port 0 takes a free one.")] = "127.0.0.1:8700"
-    backend: Annotated[str, typer.Option(help="Where workers run: local, ray, slurm, kubernetes or emulated.")] = "local"
+    backend: Annotated[
+        str, typer.Option(help="Where workers run: local, ray, slurm, kubernetes or emulated.")
+    ] = "local"
     url: Annotated[
         str, typer.Option(help="The service's address for workers on other machines; else that of --listen.")
     ] = ""

@@ -77,7 +77,7 @@ def run_series(result: Result) -> RunSeries:
     )
     done = np.isfinite(result.completed_s)
     came_or_went_s = np.concatenate((requests.submitted_s, result.completed_s[done]))
-    by_one = np.repeat([1, -1], [len(requests.jobs), np.count_nonzero(done)])
+    by_one = np.repeat((1, -1), (len(requests.jobs), int(done.sum())))
     active_times_s, active_jobs = steps(came_or_went_s, np.zeros(by_one.size, dtype=np.int64), by_one, 1)
     models = [job.model for job in requests.jobs]
     summary = result.summary()
