@@ -25,7 +25,7 @@ demo-sim: $(PACKAGE) ## Compare six policies on a small mixed cluster; the repor
 	$(BIN)/stretto compare --cluster sia-hetero-64 --trace demo --policies stretto,sia,pollux,gavel,tiresias,fifo --out out/demo
 
 # Types are checked by as many processes as there are processors.
-BESIDE := --num-workers $(shell getconf _NPROCESSORS_ONLN)
+MYPY_WORKERS := --num-workers $(shell getconf _NPROCESSORS_ONLN)
 # Where PyTorch and Ray are not installed, mypy knows nothing of their types: `make lint` checks those too.
 WITHOUT_TORCH := --ignore-missing-imports --allow-subclassing-any --allow-untyped-decorators \
   --no-warn-unused-ignores --no-warn-return-any --disable-error-code=call-overload
@@ -33,7 +33,7 @@ WITHOUT_TORCH := --ignore-missing-imports --allow-subclassing-any --allow-untype
 check: $(CHECK) ## Check style, types and what is pure, in a minute; needs a light installation only
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --cache-dir .mypy_cache/check $(BESIDE) $(WITHOUT_TORCH)
+	$(BIN)/mypy --cache-dir .mypy_cache/check $(MYPY_WORKERS) $(WITHOUT_TORCH)
 	$(BIN)/python -m tests.lanes check $(ARGS)
 
 test: $(DEV) ## Run the tests but those of clusters and slow ones; ARGS="-k sia -x" narrows them
@@ -51,7 +51,7 @@ test-long: $(DEV) ## Run the tests that take minutes: crashes by the hundred, sc
 lint: $(DEV) ## Check style, layout and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy $(BESIDE)
+	$(BIN)/mypy $(MYPY_WORKERS)
 
 format: $(DEV) ## Put every file into the house layout
 	$(BIN)/ruff check --fix

@@ -18,12 +18,12 @@ from stretto.service.pool.pool import Work
 LONG_TEXT = 1 << 14  # characters; reading more takes up to half a second, too long for the event loop
 
 
-class TooMuch(Problem):
+class LimitExceeded(Problem):
     """Work that needs more time or memory than a pool gives."""
 
 
 async def worked(pool: Pool, caller: Caller, what: str, prepare: Callable[[], Awaitable[Work]]) -> Any:
-    """What the work gives. what: it is called so. Raises 429, TooMuch or 503 where it cannot be done."""
+    """What the work gives. what: it is called so. Raises Problem (429, 503) or LimitExceeded."""
     try:
         return await pool.call(caller.user, prepare)
     except TooManyWaiting:
@@ -31,10 +31,10 @@ async def worked(pool: Pool, caller: Caller, what: str, prepare: Callable[[], Aw
         raise Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, RETRY_SOON) from None
     except OutOfTime:
         detail = f"{what} took longer than {pool.most_s:g} s: ask for less"
-        raise TooMuch(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
+        raise LimitExceeded(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
     except OutOfMemory:
         detail = f"{what} needs more than {pool.most_bytes >> 20} MiB of memory: ask for less"
-        raise TooMuch(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
+        raise LimitExceeded(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
     except Closed:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the service is ending", RETRY_SOON) from None
 

@@ -24,7 +24,7 @@ from stretto.service.forecast.simulate import (
 )
 from stretto.service.http import schemas
 from stretto.service.http.auth import Asked, Caller, Who
-from stretto.service.http.pool_calls import TooMuch, read_job_file, while_listening, worked
+from stretto.service.http.pool_calls import LimitExceeded, read_job_file, while_listening, worked
 from stretto.service.http.problems import Problem
 from stretto.service.http.routes.jobs import job_of
 from stretto.service.http.schemas import LARGEST_SUBMISSION, Asking, Submission
@@ -103,7 +103,7 @@ async def explain(job: str, request: Request, service: Asked, caller: Who) -> di
     asked = worked(service.short_work, caller, "the explanation", prepare)
     try:
         answer: dict[str, Any] = await while_listening(request, asked)
-    except TooMuch:  # a machine is busy, and the reason is known all the same
+    except LimitExceeded:  # a machine is busy, and the reason is known all the same
         return at_once()
     return {**_of_ones_own(service, caller, answer), "held": kept.held()}
 
