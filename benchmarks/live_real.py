@@ -30,7 +30,17 @@ from typing import Any
 import numpy as np
 
 from stretto.demo.own_service import OwnService
-from stretto.model import Cluster, MeasuredSpeeds, Requests, TrainingLimits, Trigger, Triggers
+from stretto.model import (
+    Cluster,
+    Durations,
+    IntArray,
+    MeasuredSpeeds,
+    Requests,
+    TrainingLimits,
+    Trigger,
+    Triggers,
+    View,
+)
 from stretto.scheduler.round import decide
 from stretto.service.eventlog import Store, open_store
 from stretto.service.eventlog.writer import fold
@@ -38,8 +48,11 @@ from stretto.service.scheduling.estimates import limits_of, prior_table
 from stretto.service.scheduling.replay import decided_again
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.state import events as happened
-from stretto.service.state.records import JobRecord, Learned
+from stretto.service.state.records import NO_PRIOR, JobRecord, Learned
+from stretto.service.state.records import Accounting as LiveAccounting
+from stretto.service.state.remaining import LEAST_S, USUAL_S
 from stretto.service.state.state import State
+from stretto.sim.accounting import Accounting
 from stretto.sim.physics import Physics
 from stretto.sim.settings import Batches, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns
@@ -229,6 +242,34 @@ class MeasuredRun(TrainingRun):
         return self._rate(step_s, sync_s, batch)
 
 
+class AsToldLive(Physics):
+    """Shows what the service does of jobs that have not begun or were never stopped.
+
+    Their files do not say how long they take, and how long a start takes was not seen. A simulation would
+    tell both, and a policy may serve the shortest first.
+    """
+
+    def known(
+        self, rows: IntArray, now_s: float, views: frozenset[View], accounting: Accounting
+    ) -> dict[str, Any]:
+        """The columns that these views show."""
+        columns = super().known(rows, now_s, views, accounting)
+        silent = np.array([not self.training[row].progress for row in rows.tolist()])
+        if "known_work" in columns:
+            columns["known_work"][silent] = nan
+        if "known_progress" in columns:
+            columns["known_progress"].suspension_s[accounting.starts[rows] < 2] = nan  # none was resumed
+        for column in {"known_durations", "known_estimates"} & columns.keys():
+            true, asked_gpus = columns[column], self.requests.gpus[rows]
+            since_s = np.where(accounting.held_gpus[rows] > 0, now_s - accounting.held_since_s[rows], 0.0)
+            had_s = (accounting.attained_gpu_s[rows] + accounting.held_gpus[rows] * since_s) / asked_gpus
+            columns[column] = Durations(
+                np.where(silent, USUAL_S, true.remaining_s + had_s),
+                np.where(silent, np.maximum(USUAL_S - had_s, LEAST_S), true.remaining_s),
+            )
+        return columns
+
+
 def said_of(job: Lived, workers: int) -> Said:
     """As last reported: the step, and a pass without synchronisation."""
     for _, _, gpus, _, passes, grad_s, step_s in job.learned.points:
@@ -338,11 +379,11 @@ def simulated(state: State, names: Sequence[str], measured: Measured) -> Simulat
     requests = Requests([replace(state.jobs[name].job, checkpoints=True) for name in names], cluster)
     tables = [prior_table(state.jobs[name], cluster) for name in names]
     runs = {
-        row: MeasuredRun(truth, _as_submitted(truth.limits), truth.limits.init_batch, settings)
-        for row, truth in enumerate(measured.truths)
+        row: MeasuredRun(truth, _as_submitted(state.jobs[name], cluster), truth.limits.init_batch, settings)
+        for row, (name, truth) in enumerate(zip(names, measured.truths, strict=True))
     }
     recorded = RecordedRuns(np.full(len(names), nan), cluster, tables)
-    physics = Physics(requests, runs, recorded, tables, settings)
+    physics = AsToldLive(requests, runs, recorded, tables, settings)
     triggers = _eager(scheduler.policy.triggers)
     world = SimulatedWorld(cluster, physics, triggers, scheduler.policy.views, settings)
     while world.wait():
@@ -376,9 +417,12 @@ def spread(state: State, names: Sequence[str], measured: Measured) -> list[float
     return sorted(means)
 
 
-def _as_submitted(limits: TrainingLimits) -> TrainingLimits:
-    """What is known before it runs: nothing of its speed."""
-    return replace(limits, single_per_s=np.full_like(limits.single_per_s, nan))
+def _as_submitted(record: JobRecord, cluster: Cluster) -> TrainingLimits:
+    """What is known before it runs: its file, nothing of its speed and of what its script will say."""
+    at_first = replace(record, learned=Learned(), prior=NO_PRIOR, accounting=LiveAccounting(), uses_sdk=None)
+    known = limits_of(at_first, cluster)
+    assert known is not None  # its file says the batch
+    return known
 
 
 def _eager(triggers: Triggers) -> Triggers:
@@ -393,11 +437,13 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the length of jobs; 1: most of a minute")
     parser.add_argument("--divide", type=int, default=1, help="batches by this: more steps, the same work")
     parser.add_argument("--log", help="of an earlier run with the same options: compare that, train nothing")
+    parser.add_argument("--keep", help="an empty folder for the service's state, to compare its log again")
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
     before = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
-        path = given.log or lived(Path(stack.enter_context(tempfile.TemporaryDirectory())), given)
+        folder = given.keep or stack.enter_context(tempfile.TemporaryDirectory())
+        path = given.log or lived(Path(folder), given)
         store = stack.enter_context(open_store(path))
         state, seen = read(store)
         replay = decided_again(store)
