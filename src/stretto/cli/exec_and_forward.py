@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 14
 SAY, ABOUT = b"n", b"i"  # a line for the user; what is known of the program
 NO_SERVICE = 69
-PORTS = re.compile(r"(\d{1,5})(?::(\d{1,5}))?")
+PORTS = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")  # as kubectl and ssh -L have them: this machine's comes first
 
 Rank = Annotated[
     int | None, typer.Option(min=0, max=1 << 20, help="Which worker, by its index; else the first.")
@@ -194,7 +194,7 @@ def forward(
     port: Annotated[
         str,
         typer.Argument(
-            help="A port of the worker, and that of this machine if another.", metavar="PORT[:LOCAL]"
+            help="A port of this machine and that of the worker; one alone is both.", metavar="[LOCAL:]PORT"
         ),
     ],
     rank: Rank = None,
@@ -202,7 +202,7 @@ def forward(
     token: Token = "",
 ) -> None:
     """Listen on this machine, and carry each connection to a port of a worker, until ctrl-C."""
-    remote, local = ports_in(port)
+    local, remote = ports_in(port)
     with service(url, token) as client:
         described = client.describe(job)
         if described["ended_s"] is not None or not described["gpus"]:
@@ -220,12 +220,13 @@ def forward(
 
 
 def ports_in(text: str) -> tuple[int, int]:
-    """PORT[:LOCAL]: the worker's, and this machine's; 0 there takes a free one. Raises InputError."""
+    """[LOCAL:]PORT: this machine's, where 0 or nothing is a free one, and the worker's. Raises InputError."""
     found = PORTS.fullmatch(text)
-    remote, local = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    remote = int(found[2]) if found else 0
+    local = remote if found is None or found[1] is None else int(found[1] or 0)
     if not 0 < remote < 1 << 16 or not local < 1 << 16:
-        raise InputError(f"port {text}: expected PORT or PORT:LOCAL, of 1 to 65535")
-    return remote, local
+        raise InputError(f"port {text}: expected PORT or LOCAL:PORT, of 1 to 65535")
+    return local, remote
 
 
 def _carry(client: "Client", job: str, rank: int | None, port: int, visitor: socket.socket) -> None:

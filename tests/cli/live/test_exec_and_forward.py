@@ -101,7 +101,7 @@ def test_a_terminal_that_was_left_goes_on_and_comes_back_with_what_is_kept(
 def test_ports_of_a_worker_are_carried_to_this_machine(job: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as of_worker:
         port = of_worker.getsockname()[1]
-        carrier = subprocess.Popen([*STRETTO, "forward", job, f"{port}:0"], stderr=subprocess.PIPE, text=True)
+        carrier = subprocess.Popen([*STRETTO, "forward", job, f"0:{port}"], stderr=subprocess.PIPE, text=True)
         try:
             assert carrier.stderr is not None
             address = carrier.stderr.readline().split()[0]
@@ -147,8 +147,8 @@ def test_the_audit_names_the_command_and_how_it_ended(job: str, service: OwnServ
         (("exec", "987654", "--", "ls"), "stretto: no job '987654'"),
         (("exec", "{job}", "--rank", "7", "--", "ls"), "stretto: job {job} has no rank 7: it has 0"),
         (("attach", "{job}"), "stretto: job {job} has no terminal of yours to come back to"),
-        (("forward", "{job}", "web"), "stretto: port web: expected PORT or PORT:LOCAL, of 1 to 65535"),
-        (("forward", "{job}", "70000"), "stretto: port 70000: expected PORT or PORT:LOCAL, of 1 to 65535"),
+        (("forward", "{job}", "web"), "stretto: port web: expected PORT or LOCAL:PORT, of 1 to 65535"),
+        (("forward", "{job}", "70000"), "stretto: port 70000: expected PORT or LOCAL:PORT, of 1 to 65535"),
     ],
 )
 def test_what_cannot_be_reached_is_one_line(job: str, words: tuple[str, ...], line: str) -> None:

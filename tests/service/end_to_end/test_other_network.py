@@ -145,7 +145,7 @@ def test_a_training_that_was_uploaded_a_shell_and_a_web_server(elsewhere: Elsewh
     # Its port, which nothing but the service's leads to.
     port = port_of(elsewhere, server)
     assert elsewhere.fetched(f"http://{HERE}:{port}/").returncode != 0
-    command = elsewhere.command(sys.executable, *PROGRAM, "forward", server, f"{port}:0")
+    command = elsewhere.command(sys.executable, *PROGRAM, "forward", server, f"0:{port}")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=elsewhere.env) as carrier:
         try:
             assert carrier.stderr is not None

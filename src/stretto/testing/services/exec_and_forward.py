@@ -55,7 +55,7 @@ class ExecAndForward:
                 skip_unless_reached(errors := server.stderr.read())
                 raise AssertionError(errors)
             port = first_line.split(b" port ")[1].split()[0].decode()
-            with stretto(service, "forward", job, f"{port}:0") as carrier:
+            with stretto(service, "forward", job, f":{port}") as carrier:
                 assert carrier.stderr is not None
                 address = carrier.stderr.readline().split()[0].decode()
                 with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
