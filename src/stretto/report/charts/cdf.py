@@ -1,6 +1,6 @@
 """How many jobs are done within a time, or waited no longer: cumulative distributions on a log axis."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -17,18 +17,19 @@ HEIGHT = 330.0
 
 def jct_cdf(standings: Standings) -> Figure | None:
     """Share of submitted jobs completed within a time; jobs that never finish keep it below 100 %."""
-    medians = [(s, _quantile(s.pooled(lambda run: run.jct_s), 0.5)) for s in standings.ranked]
-    reached = sorted(((m, s.policy) for s, m in medians if np.isfinite(m)))
+    medians = [(s.value("p50_jct_s"), s.policy) for s in standings.ranked]
+    reached = sorted((median_s, policy) for median_s, policy in medians if np.isfinite(median_s))
     lead = ""
     if reached:
-        lead = f"Half of all jobs are done within {duration(reached[0][0])} under {reached[0][1]}"
-        lead += f", within {duration(reached[-1][0])} under {reached[-1][1]}." if len(reached) > 1 else "."
+        lead = f"The median JCT is {duration(reached[0][0])} under {reached[0][1]}"
+        lead += f" and {duration(reached[-1][0])} under {reached[-1][1]}." if len(reached) > 1 else "."
     return _cdf(
         standings,
         "jct-cdf",
         "Job completion time",
         lead,
         lambda run: run.jct_s,
+        {"median": "p50_jct_s", "p95": "p95_jct_s", "p99": "p99_jct_s"},
         "of jobs done within this time",
     )
 
@@ -45,6 +46,7 @@ def queue_cdf(standings: Standings) -> Figure | None:
         "Queuing time",
         lead,
         lambda run: run.queue_s,
+        {"median": "p50_queue_s", "p95": "p95_queue_s"},
         "of jobs waited no longer than this",
         note="The axis starts at one second: a curve begins at the share of jobs that waited less.",
     )
@@ -56,6 +58,7 @@ def _cdf(
     title: str,
     lead: str,
     column: Callable[[RunSeries], FloatArray],
+    percentiles: Mapping[str, str],
     y_title: str,
     note: str = "",
 ) -> Figure | None:
@@ -80,7 +83,7 @@ def _cdf(
         curve(s.colour, staircase(x.at(grid), frame.y.at(height)), is_best=s is standings.best)
         for s, height in order
     ]
-    description = "; ".join(_said(standing, values) for standing, values in pooled)
+    description = "; ".join(_said(standing, percentiles) for standing in standings.by_colour)
     drawing = svg(id_, WIDTH, HEIGHT, f"{title}: cumulative distribution", description, axes, half, *curves)
     series = [("p", standing.colour, height) for standing, height in heights]
     jobs = plural(max(values.size for _, values in pooled), "job")
@@ -99,15 +102,8 @@ def _within(values: FloatArray, limit: float) -> float:
     return float(_shares_within(values, np.array([limit]))[0])
 
 
-def _quantile(values: FloatArray, part: float) -> float:
-    """The value that `part` of all stay within; NaN where fewer are known."""
-    known = np.sort(values[np.isfinite(values)])
-    position = int(np.ceil(part * values.size)) - 1
-    return float(known[position]) if 0 <= position < known.size else float("nan")
-
-
-def _said(standing: Standing, values: FloatArray) -> str:
-    quarters = ", ".join(
-        f"{share(part)} within {duration(_quantile(values, part))}" for part in (0.5, 0.9, 0.99)
-    )
-    return f"{standing.policy}: {quarters}"
+def _said(standing: Standing, percentiles: Mapping[str, str]) -> str:
+    """The table's figures in words, so that a median is one thing everywhere. percentiles: keys by name."""
+    known = {name: standing.value(key) for name, key in percentiles.items()}
+    words = [f"{name} {duration(value_s)}" for name, value_s in known.items() if np.isfinite(value_s)]
+    return f"{standing.policy}: {', '.join(words)}" if words else standing.policy
