@@ -56,6 +56,94 @@ def test_a_type_needs_no_settings(tmp_path: Path) -> None:
     assert cluster.types[0].speed == 1.0
 
 
+WITH_SLIPS = """\
+name: ours
+gpu_types:
+  t4:
+    aliases: [aws]
+  a100: {speed: 3}
+nodes:
+  - &first
+    type: t4
+    gpus: 4
+  - <<: *first
+    count: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        pytest.param(
+            "aliases:",
+            "sped: 2 #",
+            "line 4: gpu_types, t4: unknown key 'sped', did you mean 'speed'?",
+            id="a key",
+        ),
+        pytest.param(
+            "speed:",
+            "sped:",
+            "line 5: gpu_types, a100: unknown key 'sped', did you mean 'speed'?",
+            id="a key within braces",
+        ),
+        pytest.param(
+            "speed: 3",
+            "speed: -3",
+            "line 5: gpu_types, a100: speed must be a number > 0, got -3",
+            id="a value",
+        ),
+        pytest.param(
+            "nodes:", "noodes:", "line 6: unknown key 'noodes', did you mean 'nodes'?", id="a key of the file"
+        ),
+        pytest.param(
+            "    gpus: 4\n",
+            "",
+            "line 7: nodes, entry 1: missing gpus",
+            id="what is missing, by the first line beside it",
+        ),
+        pytest.param(
+            "type: t4",
+            "type: t40",
+            "line 8: nodes, entry 1: unknown gpu type 't40', did you mean 't4'?",
+            id="a name",
+        ),
+        pytest.param(
+            "    gpus: 4\n",
+            "    gpus: 4\n  - 3\n",
+            "nodes, entry 2: expected keys and values, got 3",
+            id="a list has no lines",
+        ),
+        pytest.param(
+            "count: 2",
+            "count: 0",
+            "line 11: nodes, entry 2: count must be a whole number >= 1, got 0",
+            id="of what is merged, its own line",
+        ),
+        pytest.param(
+            "gpus: 4",
+            "gpus: 0",
+            "line 9: nodes, entry 1: gpus must be a whole number >= 1, got 0",
+            id="of what is merged from",
+        ),
+        pytest.param(
+            "count: 2",
+            "cuont: 2",
+            "line 11: nodes, entry 2: unknown key 'cuont', did you mean 'count'?",
+            id="beside what is merged",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_line(
+    tmp_path: Path, right: str, wrong: str, message: str
+) -> None:
+    read_cluster(a_file(tmp_path, WITH_SLIPS))
+    file = a_file(tmp_path, WITH_SLIPS.replace(right, wrong, 1))
+    with pytest.raises(InputError) as refused:
+        read_cluster(file)
+    place = f"{file} " if message.startswith("line") else f"{file}: "
+    assert str(refused.value) == place + message
+
+
 TYPES = "gpu_types: {t4: {aliases: [aws]}, a100: {}}\n"
 NODES = "nodes: [{type: t4, gpus: 4}]\n"
 

@@ -1,6 +1,6 @@
 """Values out of a YAML document, each checked, with one clear line for what is wrong."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
@@ -13,6 +13,25 @@ from stretto.errors import InputError
 from stretto.suggestions import did_you_mean
 
 MOST_BYTES = 16 << 20  # of a file that people write; chosen
+MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
+
+
+class Section(dict[Any, Any]):
+    """Keys and values of a file, and the lines on which they stand."""
+
+    file = ""  # as messages call it
+    line = 0  # of the section itself
+    lines: Mapping[Any, int] = {}  # by key
+
+    def at(self, where: str, key: object = None) -> str:
+        """`where`, which begins with the file, with the line of a key in it, or else of the section."""
+        rest = where.removeprefix(self.file)
+        return f"{self.file} line {self.lines.get(key, self.line)}{rest}"
+
+
+def place_of(values: object, where: str, key: object = None) -> str:
+    """Where a key of a mapping stands, for messages; of one that was not read from a file, as it is."""
+    return values.at(where, key) if isinstance(values, Section) and where.startswith(values.file) else where
 
 
 class _Short(Repr):
@@ -20,6 +39,9 @@ class _Short(Repr):
         super().__init__()
         self.maxlevel, self.maxlist, self.maxdict = 3, 12, 12
         self.maxstring, self.maxlong, self.maxother = 200, 60, 200
+
+    def repr_Section(self, section: Section, level: int) -> str:  # noqa: N802  (Repr looks it up by its class)
+        return self.repr_dict(section, level)
 
 
 _SHORT = _Short()
@@ -39,6 +61,10 @@ class Entry:
 
     where: str
     values: Mapping[str, Any]
+
+    def at(self, key: str = "") -> str:
+        """Where a key stands, else the entry itself, for messages: with its line where that is known."""
+        return place_of(self.values, self.where, key)
 
     def text(self, key: str, default: str | None = None) -> str:
         """A text; numbers are refused, since YAML reads 007 and 1e3 as such."""
@@ -79,11 +105,11 @@ class Entry:
         if key in self.values:
             return self.values[key]
         if default is None:
-            raise InputError(f"{self.where}: missing {key}")
+            raise InputError(f"{place_of(self.values, self.where)}: missing {key}")
         return default
 
     def _wrong(self, key: str, expected: str, value: object) -> InputError:
-        return InputError(f"{self.where}: {key} must be {expected}, got {shown(value)}")
+        return InputError(f"{self.at(key)}: {key} must be {expected}, got {shown(value)}")
 
 
 def entry_of(value: Any, where: str, keys: Sequence[str] | None = None) -> Entry:
@@ -92,9 +118,10 @@ def entry_of(value: Any, where: str, keys: Sequence[str] | None = None) -> Entry
         raise InputError(f"{where}: expected keys and values, got {shown(value)}")
     for key in value:
         if not isinstance(key, str):
-            raise InputError(f"{where}: a key must be a text, got {shown(key)}; write it in quotes")
+            place = place_of(value, where, key)
+            raise InputError(f"{place}: a key must be a text, got {shown(key)}; write it in quotes")
         if keys is not None and key not in keys:
-            raise InputError(f"{where}: unknown key {key!r}, {did_you_mean(key, keys)}")
+            raise InputError(f"{place_of(value, where, key)}: unknown key {key!r}, {did_you_mean(key, keys)}")
     return Entry(where, value)
 
 
@@ -102,14 +129,19 @@ def items_of(entry: Entry, key: str) -> Sequence[Any]:
     """The list under a key, empty where there is none."""
     value = entry.values.get(key, [])
     if not isinstance(value, list):
-        raise InputError(f"{entry.where}: {key} must be a list, got {shown(value)}")
+        raise InputError(f"{entry.at(key)}: {key} must be a list, got {shown(value)}")
     return value
 
 
 def read_yaml(text: str, where: str) -> Any:
     """The document in a text. Raises InputError for bad syntax and for keys that are there twice."""
     try:
-        return yaml.load(text, Loader=_Strict)  # a SafeLoader that also refuses double keys
+        loader = _Strict(text)  # a SafeLoader that also refuses double keys, and keeps lines
+        loader.file = where
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except RecursionError:  # of the loader, which goes down once a level
         raise InputError(f"{where}: expected a file of a few levels, got hundreds") from None
     except yaml.MarkedYAMLError as error:
@@ -137,11 +169,26 @@ def read_text(path: Path) -> str:
 
 
 class _Strict(yaml.SafeLoader):
-    """PyYAML keeps the last of equal keys; here they are an error."""
+    """PyYAML keeps the last of equal keys; here they are an error. Mappings know their lines."""
+
+    file = ""
+
+    def construct_yaml_map(self, node: yaml.MappingNode) -> Generator[dict[Any, Any], None, None]:
+        """As PyYAML does it: the mapping first, for those that refer to it, and then what is in it."""
+        section = Section()
+        section.file, section.line = self.file, node.start_mark.line + 1
+        yield section
+        section.update(self.construct_mapping(node))
+        # By now the node has what it merges from others, in front of what it says itself.
+        section.lines = {
+            self.construct_object(key, deep=True): key.start_mark.line + 1 for key, _ in node.value
+        }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names: set[Any] = set()
         for key, _ in node.value:
+            if key.tag == MERGE:  # what it merges from another mapping may be there, too
+                continue
             name = self.construct_object(key, deep=True)
             if isinstance(name, str) and name in names:
                 raise yaml.constructor.ConstructorError(
@@ -149,3 +196,6 @@ class _Strict(yaml.SafeLoader):
                 )
             names.add(name if isinstance(name, str) else id(key))
         return super().construct_mapping(node, deep)
+
+
+_Strict.add_constructor("tag:yaml.org,2002:map", _Strict.construct_yaml_map)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.clusters.entries import Entry, entry_of, items_of
+from stretto.clusters.entries import Entry, entry_of, items_of, place_of
 from stretto.clusters.topology import Levels, levels_of
 from stretto.model import Cluster, GpuType, InputError, Node, NodeId
 from stretto.suggestions import did_you_mean
@@ -53,13 +53,13 @@ def cluster_file_of(document: Any, where: str, name: str) -> ClusterFile:
         gpu_type = _known_type(entry, types)
         nodes += _nodes(entry, gpu_type, gpu_type, "", named, levels)
     if not nodes:
-        raise InputError(f"{where}: nodes must have at least one entry")
+        raise InputError(f"{file.at('nodes')}: nodes must have at least one entry")
     lenders: list[Lender] = []
     for number, item in enumerate(items_of(file, "lenders"), start=1):
         entry = entry_of(item, f"{where}: lenders, entry {number}", LENDER_KEYS)
         lender = _lender(entry, number, types)
         if any(lender.name == other.name for other in lenders):
-            raise InputError(f"{entry.where}: name must differ from other lenders, got {lender.name!r}")
+            raise InputError(f"{entry.at('name')}: name must differ from other lenders, got {lender.name!r}")
         lenders.append(lender)
         nodes += _nodes(entry, lender.gpu_type, lender.name, lender.name, named, levels)
     used = dict.fromkeys(node.gpu_type for node in nodes)
@@ -87,7 +87,8 @@ def _types(file: Entry) -> Mapping[str, GpuType]:
         )
         for word in (name, *gpu_type.aliases):
             if word in holder:
-                raise InputError(f"{entry.where}: {word!r} already names the type {holder[word]!r}")
+                place = place_of(file.values, entry.where, name)
+                raise InputError(f"{place}: {word!r} already names the type {holder[word]!r}")
             holder[word] = name
         types[name] = gpu_type
     return types
@@ -99,13 +100,13 @@ def _known_type(entry: Entry, types: Mapping[str, GpuType]) -> str:
         of_alias = [gpu_type.name for gpu_type in types.values() if name in gpu_type.aliases]
         hint = f"did you mean {of_alias[0]!r}?" if of_alias else did_you_mean(name, types)
         raise InputError(
-            f"{entry.where}: unknown gpu type {name!r}, {hint}" if types else _no_types(entry, name)
+            f"{entry.at('type')}: unknown gpu type {name!r}, {hint}" if types else _no_types(entry, name)
         )
     return name
 
 
 def _no_types(entry: Entry, name: str) -> str:
-    return f"{entry.where}: unknown gpu type {name!r}, expected it among gpu_types, which is empty"
+    return f"{entry.at('type')}: unknown gpu type {name!r}, expected it among gpu_types, which is empty"
 
 
 def _nodes(
@@ -114,9 +115,9 @@ def _nodes(
     names = entry.texts("names")
     count = entry.count("count", default=len(names) or 1)
     if names and len(names) != count:
-        raise InputError(f"{entry.where}: names must be count={count} names, got {len(names)}")
+        raise InputError(f"{entry.at('names')}: names must be count={count} names, got {len(names)}")
     if count > MOST_NODES:
-        raise InputError(f"{entry.where}: count must be at most {MOST_NODES}, got {count}")
+        raise InputError(f"{entry.at('count')}: count must be at most {MOST_NODES}, got {count}")
     if not names:
         names = tuple(f"{called}-{named[called] + index}" for index in range(count))
         named[called] += count
@@ -133,7 +134,7 @@ def _nodes(
 def _lender(entry: Entry, number: int, types: Mapping[str, GpuType]) -> Lender:
     headroom = entry.number("headroom", default=0.0)
     if headroom >= 1:
-        raise InputError(f"{entry.where}: headroom must be a share below 1, got {headroom:g}")
+        raise InputError(f"{entry.at('headroom')}: headroom must be a share below 1, got {headroom:g}")
     return Lender(
         name=entry.text("name", default=f"lender{number}"),
         gpu_type=_known_type(entry, types),

@@ -25,19 +25,21 @@ class Levels:
             where = f"{entry.where}: in"
             own = entry_of(entry.values["in"], where, self.names).values if self.names else None
             if own is None:
-                raise InputError(f"{where} needs levels: topology must name them, outermost first")
+                raise InputError(
+                    f"{entry.at('in')}: in needs levels: topology must name them, outermost first"
+                )
             stated = {**self.usual, **own}
         known = [level for level in self.names if level in stated]
         for level in known:
             _check(entry, level, stated[level])
         missing = [level for level in self.names[: len(known)] if level not in stated]
         if missing:
-            raise InputError(f"{entry.where}: in must say {missing[0]}, which is around {known[-1]}")
+            raise InputError(f"{entry.at('in')}: in must say {missing[0]}, which is around {known[-1]}")
         counted = [level for level in known if isinstance(stated[level], int)]
         for outer, inner in pairwise(counted):
             if stated[outer] % stated[inner]:
                 raise InputError(
-                    f"{entry.where}: {outer} must have a multiple of {stated[inner]} nodes, "
+                    f"{entry.at('in')}: {outer} must have a multiple of {stated[inner]} nodes, "
                     f"as many as {inner} has, got {stated[outer]}"
                 )
         columns = [self._names_of(level, stated[level], count) for level in known]
@@ -61,7 +63,7 @@ def levels_of(file: Entry) -> Levels:
     names = file.texts("topology")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise InputError(f"{where}: levels must differ, got {twice[0]!r} twice")
+        raise InputError(f"{file.at('topology')}: topology: levels must differ, got {twice[0]!r} twice")
     return Levels(names, {})
 
 
@@ -70,6 +72,6 @@ def _check(entry: Entry, level: str, stated: object) -> None:
     is_count = isinstance(stated, int) and not isinstance(stated, bool) and stated >= 1
     if not (is_text or is_count):
         raise InputError(
-            f"{entry.where}: in: {level} must be the name of one, or how many nodes each has, "
+            f"{entry.at('in')}: in: {level} must be the name of one, or how many nodes each has, "
             f"got {shown(stated)}"
         )
