@@ -324,6 +324,7 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
             "attempts",
             f"{job['attempt']}, {job['failures']} failed" if job["failures"] else str(job["attempt"]),
         ),
+        *_attempts(job.get("attempts", ()), now),
         ("restarts", str(job["restarts"]) if job["restarts"] else ""),
         ("resized", lost or (str(job["resizes"]) if job["resizes"] else "")),
         ("remark", job.get("remark", "")),
@@ -354,6 +355,15 @@ def worker_sizes_in_words(gpus: Mapping[str, int]) -> str:
     if len(sizes) > 1:
         return ", ".join(f"{size} on {gpu_type}" for gpu_type, size in gpus.items())
     return "".join(str(size) for size in sizes if size > 1)
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> list[tuple[str, str]]:
+    """When and why each attempt began that was not the first."""
+    return [
+        (f"attempt {each['number']}", f"since {clock_of(each['began_unix_s'], now)}: {each['why']}")
+        for each in attempts
+        if each["why"]
+    ]
 
 
 def _outlook(outlook: Mapping[str, Any] | None, now: float) -> list[tuple[str, str]]:

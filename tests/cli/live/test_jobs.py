@@ -103,6 +103,16 @@ def test_a_job_is_held_released_scaled_requeued_and_cancelled(
     assert "CANCELLED" in again.err
 
 
+def test_a_job_that_failed_and_runs_again_says_so(verbs: Stretto, job_file: JobFile, tmp_path: Path) -> None:
+    mark = tmp_path / "failed-once"
+    path = job_file("again", f"run: test -e {mark} || {{ touch {mark}; exit 3; }}", "restart: {max: 1}")
+    done = verbs("submit", "--wait", path, "--json").json
+    assert done["state"] == "COMPLETED"
+    said = dict(line.split("\t", 1) for line in verbs("describe", done["id"]).out.splitlines())
+    assert said["attempts"] == "2, 1 failed"
+    assert said["attempt 2"].endswith(f": attempt 1 failed: worker {done['id']}.1.0 ended with status 3")
+
+
 def test_a_job_that_is_submitted_held_waits_for_its_release(verbs: Stretto, service: OwnService) -> None:
     job = verbs("submit", "--hold", "--", "true").out.strip()
     after = verbs("submit", "--", "true").out.strip()

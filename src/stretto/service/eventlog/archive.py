@@ -17,7 +17,14 @@ from stretto.jobfile.to_job import plain_fields
 from stretto.model import Adaptivity, Job, JobId
 from stretto.service.eventlog import EndedJob, EndedJobs, UsedRow
 from stretto.service.state.events import Retired
-from stretto.service.state.records import NOBODY, NOTHING_LEARNED, Accounting, JobRecord, Learned
+from stretto.service.state.records import (
+    NOBODY,
+    NOTHING_LEARNED,
+    Accounting,
+    Attempt,
+    JobRecord,
+    Learned,
+)
 from stretto.service.state.relations import Named, named
 from stretto.service.state.state import State
 from stretto.service.state.usage import Cause, CauseKind, Spell, Use
@@ -30,7 +37,7 @@ ACCOUNTED = (
 )
 RECORD = (
     *("index", "max_parallel", "held", "ending", "why", "attempt", "closed", "failures", "losses"),
-    *("uses_sdk", "status", "checkpoint", "checkpoint_step", "reason", "incarnations"),
+    *("uses_sdk", "status", "checkpoint", "checkpoint_step", "reason", "incarnations", "attempts"),
 )
 # What rows call two of these fields: tables of older versions are read, and newer ones by older versions.
 STORED_AS = {"max_parallel": "at_once", "uses_sdk": "speaks"}
@@ -118,6 +125,7 @@ def record_of(row: EndedJob, shared: JobSpec | None = None) -> JobRecord:
     if "latest" in body:
         reported_s = body.get("reported_s")
         record.learned = Learned(body["latest"], reported_s=nan if reported_s is None else reported_s)
+    record.attempts = tuple(Attempt(*each) for each in record.attempts)
     record.incarnations = tuple((first, name) for first, name in record.incarnations)
     record.state, record.ended_s = row.state, row.ended_s
     if row.logs_deleted_s is not None:

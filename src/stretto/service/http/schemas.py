@@ -233,6 +233,15 @@ class Outlook(Shown):
     suspension: str  # measured, or assumed
 
 
+class Attempt(Shown):
+    """One life of a job's workers."""
+
+    number: int
+    began_s: float  # seconds since the log began
+    began_unix_s: float
+    why: str  # it had to begin, in words; "": it is the first
+
+
 @dataclass(frozen=True, kw_only=True)
 class Described(JobStatus):
     """A job, with its workers' size, what policies are shown of its speed, and where the policy put it."""
@@ -243,6 +252,7 @@ class Described(JobStatus):
     outlook: Outlook | None  # None: the policy says nothing of it
     standing: str  # among the others, in words of the policy; "": it says nothing
     budgets: list[str]  # that warn, or hold it, in words
+    attempts: list[Attempt]  # the newest ones, each with the reason for which it began
 
 
 @dataclass(frozen=True, kw_only=True)

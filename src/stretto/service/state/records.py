@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf, isnan, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 from stretto.jobfile import JobSpec
 from stretto.jobfile.kubernetes_section import tolerates_all
@@ -15,6 +15,7 @@ from stretto.service.state.usage import Cause, CauseKind, JobUsage, SizeChange
 SHOWN = frozenset(  # of a training's reports, once it has ended
     ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
 )
+MOST_ATTEMPTS = 20  # that are kept of a job, the newest; chosen
 MOST_CHANGES = 200  # of size, that are kept of a job; chosen: some 20 kB
 TERMINATED, KILLED = 143, 137  # 128 + SIGTERM, 128 + SIGKILL
 
@@ -200,6 +201,14 @@ class Preempted:
         return f"by {self.by} (priority {self.priority}), {left}"
 
 
+class Attempt(NamedTuple):
+    """When an attempt began, and why it had to: what became of the one before."""
+
+    number: int
+    at_s: float
+    why: str = ""  # of the first, or not known
+
+
 NO_PRIOR, NOTHING_LEARNED = Prior(), Learned()  # the same for all that need it; never changed
 NO_SUSPENSIONS = Suspensions()
 
@@ -232,6 +241,8 @@ class JobRecord:
     batch: Batch | None = None  # that the latest decision about it wants
     port: int = 0
     closed: int = 0  # the last attempt that is over
+    attempts: tuple[Attempt, ...] = ()  # the newest ones
+    end_why: str = ""  # why the current attempt was asked to end, then why it ended; until the next begins
     failures: int = 0  # attempts that failed by themselves
     losses: int = 0  # attempts that were lost with a node, or killed by others
     crash_loops: int = 0  # times in a row that it was killed by others and had got no further since

@@ -7,6 +7,7 @@ from typing import Any
 
 from stretto.model import Batch, Cluster
 from stretto.service.state import job_events as happened
+from stretto.service.state.attempts import note_asked, note_begin, note_end
 from stretto.service.state.job_events import Event
 from stretto.service.state.records import (
     KILLED,
@@ -93,9 +94,11 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             _note_start(record, now_s)
         case happened.WorkerStopped():
             _stopped(record, event.worker, now_s)
+            note_asked(record)
         case happened.WorkersStopped():
             for name in event.workers:
                 _stopped(record, name, now_s)
+            note_asked(record)
         case happened.WorkerEnded():
             _ended(record, event.worker, event.status, event.why)
         case happened.WorkersEnded():
@@ -108,6 +111,7 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
             if event.attempt == record.attempt and event.number > record.members.number:
                 batch = Batch.from_json(event.batch) if event.batch else None
                 record.members = Membership(event.number, event.workers, event.source, "", now_s, batch)
+                note_asked(record)
         case happened.StoreOpened():
             if event.number == record.members.number:
                 record.members = replace(record.members, store=event.address)
@@ -136,6 +140,7 @@ def fold_worker_event(record: JobRecord, event: Event, now_s: float, cluster: Cl
 
 def leave_unseen(record: JobRecord, now_s: float) -> None:
     """Have an attempt end that may be in a generation which the log has lost: all are to save and leave."""
+    record.end_why = "the service went on from an older log"
     record.members = Membership(record.members.number + UNSEEN_GENERATIONS, (), at_s=now_s)
     for worker in record.alive:
         worker.stopped, worker.asked_s = True, now_s
@@ -149,6 +154,7 @@ def _wanted(record: JobRecord, event: happened.WorkersWanted, cluster: Cluster |
         for node in [cluster.node_index[wanted["node"]]]
     ]
     if event.attempt > record.attempt:  # the first of a new attempt: nothing of the last one is left
+        note_begin(record, event.attempt, now_s)
         record.attempt, record.workers, record.next_worker = event.attempt, {}, 0
         record.members, record.port, record.status = NOBODY, event.port, None
         record.why, record.failed_joiners = "", 0
@@ -165,6 +171,7 @@ def _closed(record: JobRecord, event: happened.AttemptClosed, now_s: float) -> N
         return
     if is_found_silent(record, now_s):
         record.uses_sdk = False
+    note_end(record, event)
     record.stop_s = now_s - _asked_s(record)
     record.closed, record.status, record.members = event.attempt, event.status, NOBODY
     record.failures += event.outcome == "failed"

@@ -229,7 +229,12 @@ async def described(job: str, service: Asked, caller: Who) -> Response:
     serving = serving_of(service.state, service.reports.shown(record))
     served = None if serving is None else serving.to_json()
     rest = {"speeds": table, "serving": served, "outlook": outlook, "standing": standing, "budgets": budgets}
-    return Json({**shown, "gpus_per_worker": sizes, **rest})
+    unix_at = service.state.calendar.unix_at
+    attempts = [
+        {"number": number, "began_s": at_s, "began_unix_s": unix_at(at_s), "why": why}
+        for number, at_s, why in record.attempts
+    ]
+    return Json({**shown, "gpus_per_worker": sizes, **rest, "attempts": attempts})
 
 
 @router.get("/{job}/wait", response_model=JobStatus)
