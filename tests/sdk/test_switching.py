@@ -55,6 +55,7 @@ def test_a_training_that_grows_moves_and_shrinks_sees_each_sample_once_and_learn
     report = scene.conductor.reports[-1]
     assert report["samples"] == EPOCHS * SAMPLES
     assert len(report["epoch_metrics"]) == EPOCHS  # told to newcomers, too
+    assert report["metrics"] == {"accuracy": report["metric"]}
     assert report["grad_sqr"] > 0
     assert report["grad_var"] > 0
 

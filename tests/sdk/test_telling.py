@@ -7,12 +7,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+import torch
 
 from stretto.errors import InputError
-from stretto.sdk.channel import Channel, NoLongerWanted, finite, fixed, read_generation
+from stretto.sdk.channel import Channel, NoLongerWanted, Reporter, finite, fixed, read_generation
 from stretto.sdk.settings import Batch, Bounds, RequestedBatch, choose_batch, read_environment
 from stretto.sdk.step_consensus import LEAST_PERIOD, MOST_PERIOD, ControlFlags, StepConsensus, propose
 from stretto.sdk.step_profiler import LEAST_STEPS, OperatingPoint, StepTimes
+from stretto.sdk.training import MOST_FOUND, Progress
 from stretto.testing.conductor import Conductor
 
 pytestmark = pytest.mark.torch
@@ -31,6 +33,36 @@ def test_nothing_that_is_not_finite_leaves_the_worker() -> None:
     )
     assert told == {"step": 3, "points": [[1, 2, 8, 1, 0.1, 0.2]]}
     json.dumps(told, allow_nan=False)
+
+
+class Told:
+    """In the place of a channel: what was posted."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, Any] = {}
+
+    def post(self, what: str, **content: Any) -> None:
+        self.content = finite(content)
+
+
+def test_what_evaluations_found_is_reported_by_its_name() -> None:
+    told, progress = Told(), Progress(dataset_samples=8, seed=0)
+    reporter = Reporter(told, 0.0)  # type: ignore[arg-type]
+
+    def reported() -> tuple[Any, Any]:
+        reporter.send(progress, StepTimes(), Batch(8, 1), Bounds(8, 8), None)
+        return told.content.get("metric"), told.content.get("metrics")
+
+    assert reported() == (None, None)
+    progress.note_found({"val_loss": 0.25, "accuracy": float(torch.tensor(0.5)), "f1": 0.75})
+    assert reported() == (0.5, {"val_loss": 0.25, "accuracy": 0.5, "f1": 0.75})
+    progress.end_epoch()
+    progress.note_found({"accuracy": 0.93})
+    assert reported() == (0.93, {"val_loss": 0.25, "f1": 0.75, "accuracy": 0.93})
+    progress.note_found({f"other {number}": 0.0 for number in range(MOST_FOUND)})
+    assert "accuracy" not in progress.found
+    progress.note_found({"accuracy": math.nan})
+    assert "accuracy" not in reported()[1]
 
 
 @pytest.mark.sockets

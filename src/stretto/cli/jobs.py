@@ -27,7 +27,7 @@ from stretto.cli.service import (
     watch,
 )
 from stretto.errors import InputError
-from stretto.service.state.messages import reason_in_words
+from stretto.service.state.messages import progress_in_words, reason_in_words
 
 if TYPE_CHECKING:
     from stretto.client import Client
@@ -289,9 +289,8 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     now = time.time()
     done, left_s = job["share_done"], job["left_s"]
     nodes = ", ".join(f"{gpus} on {node}" for node, gpus in job["nodes"].items())
-    progress = ", ".join(
-        f"{key} {_short(value)}" for key, value in job["progress"].items() if key != "left_s"
-    )
+    reported = {key: value for key, value in job["progress"].items() if key != "left_s"}
+    progress = ", ".join(f"{name} {value}" for name, value in progress_in_words(reported).items())
     lost = f"{job['switches']} in place, {job['lost_s']:.2f} s of training lost" if job["switches"] else ""
     return [
         ("job", f"{job['id']} {job['name']}"),
@@ -415,10 +414,6 @@ def _speeds(speeds: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         words = f"{entry['gpus']}{where}: {entry['per_s']:g}{error} {entry['source']}"
         by_type.setdefault(entry["gpu_type"], []).append(words)
     return [(f"steps/s on {name}", ", ".join(words)) for name, words in by_type.items()]
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def logs(

@@ -261,6 +261,7 @@ class Reporter:
             # what people look at
             "loss": None if self.loss is None else float(self.loss),
             "metric": progress.newest_metric,
+            "metrics": progress.found or None,
             "epoch_metrics": progress.metrics or None,
             "batch": batch.total,
             "left_s": self._left_s(progress, epochs),

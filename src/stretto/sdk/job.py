@@ -194,9 +194,7 @@ class ElasticJob:
 
     def report(self, **metrics: float) -> None:
         """What the evaluation of this epoch found; the first that is no loss is the job's metric."""
-        chosen = [value for name, value in metrics.items() if "loss" not in name] or [*metrics.values()]
-        if chosen:
-            self._training.progress.metric = float(chosen[0])
+        self._training.progress.note_found(metrics)
 
     def check(self) -> None:
         """Answer preemption in what takes long outside of `batches`, such as evaluation; call it often.

@@ -16,6 +16,7 @@ from stretto.sdk.settings import Settings
 from stretto.sdk.step_profiler import Noise
 
 AS_IS = nullcontext()
+MOST_FOUND = 16  # names of metrics that are kept; chosen
 
 
 @dataclass(slots=True)
@@ -33,6 +34,16 @@ class Progress:
     noise: Noise = field(default_factory=Noise)
     metrics: list[float] = field(default_factory=list)  # at the end of every epoch
     metric: float | None = None  # of this epoch
+    found: dict[str, float] = field(default_factory=dict)  # by evaluations: the newest of each name
+
+    def note_found(self, metrics: Mapping[str, float]) -> None:
+        """What an evaluation found; the first that is no loss is the metric of this epoch."""
+        numbers = {name: float(value) for name, value in metrics.items()}
+        chosen = [value for name, value in numbers.items() if "loss" not in name] or [*numbers.values()]
+        if chosen:
+            self.metric = chosen[0]
+            older = {name: value for name, value in self.found.items() if name not in numbers}
+            self.found = dict([*older.items(), *numbers.items()][-MOST_FOUND:])
 
     @property
     def newest_metric(self) -> float | None:

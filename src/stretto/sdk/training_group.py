@@ -183,8 +183,8 @@ class TrainingGroup:
         # Only rank 0 need have evaluated: if it goes, what it found goes to all, and so to newcomers.
         if all(member.id != present.members[0].id for member in following.members):
             progress = self._training.progress
-            metrics = [progress.metrics, progress.metric]
-            progress.metrics, progress.metric = process_group.broadcast_json(metrics, 0)
+            metrics = process_group.broadcast_json([progress.metrics, progress.metric, progress.found], 0)
+            progress.metrics, progress.metric, progress.found = metrics
         self._training.await_device()
         # Those that go wait until all are through with the group: a process that ends may reset connections.
         if following.rank_of(self._environment.worker) is None:

@@ -44,7 +44,8 @@ def test_loss_and_metric_are_found_among_what_trainer_logs() -> None:
         "grad_norm": "nan",
     }
     report = report_of(numbers_of({**told, "current_epoch": "2.75"}), {}, "j.1.0", 0.0)
-    assert report == {"in_place": False, "loss": 0.5, "metric": 0.9, "epoch": 2}
+    metrics = {"eval_accuracy": 0.9}
+    assert report == {"in_place": False, "loss": 0.5, "metric": 0.9, "metrics": metrics, "epoch": 2}
 
 
 @pytest.mark.parametrize("since", [None, 3, ["j.1.0"], ["j.1.0", "x", 0.0], ["j.1.0", 1, None]])

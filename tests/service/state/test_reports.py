@@ -11,11 +11,14 @@ from tests.service.scene import Scene
 
 from stretto.model import InputError, Point, Trigger, View
 from stretto.scheduler.round import decide
+from stretto.service.eventlog.archive import record_of, row_of
 from stretto.service.scheduling.estimates import observations_of
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
-from stretto.service.state.events import Configured, Reported
+from stretto.service.state.events import Configured, Ended, Reported
+from stretto.service.state.messages import progress_in_words
 from stretto.service.state.reported_metrics import LARGEST_REPORT, checked_report
+from stretto.service.state.status import status_of
 from stretto.testing.builders import a_cluster
 
 GOOD: dict[str, Any] = {
@@ -32,6 +35,7 @@ GOOD: dict[str, Any] = {
     "max_local": None,
     "loss": 0.3,
     "metric": 0.9,
+    "metrics": {"accuracy": 0.9, "val_loss": 0.4},
     "epoch_metrics": [0.8, 0.9],
     "batch": 64,
     "left_s": 12.5,
@@ -65,12 +69,52 @@ def test_what_the_kit_reports_is_kept_whole_and_can_be_looked_at() -> None:
 @pytest.mark.parametrize("value", ["x", {"total": 3}, [[1]], -1.5, True, 2**70])
 def test_what_is_not_of_its_kind_is_left_out_and_breaks_nothing(key: str, value: object) -> None:
     report = checked_report({**GOOD, key: value})
-    assert report.get(key) != value or key in ("loss", "metric")
+    is_another_metric = key == "metrics" and value == {"total": 3}
+    assert report.get(key) != value or key in ("loss", "metric") or is_another_metric
     observed({**GOOD, key: value})
 
 
 def test_numbers_that_are_none_are_left_out() -> None:
     assert checked_report({"loss": nan, "metric": inf, "step": 3}) == {"step": 3}
+
+
+@pytest.mark.parametrize(
+    "metrics", [{"accuracy": "high"}, {"accuracy": True}, {"": 1.0}, {"a": [1.0]}, [0.9]]
+)
+def test_metrics_that_are_no_numbers_with_names_are_left_out(metrics: object) -> None:
+    assert checked_report({"step": 3, "metrics": metrics}) == {"step": 3}
+
+
+def test_metrics_are_shown_by_their_names_also_once_the_job_has_ended() -> None:
+    scene = Scene(1)
+    record = scene.submit("1", elastic=(1, 4))
+    scene.tell(Reported("1", checked_report({**GOOD, "metrics": {"accuracy": 0.93}})))
+    assert status_of(scene.state, record, 1.0).progress["metrics"] == {"accuracy": 0.93}
+    scene.tell(Ended("1", "COMPLETED", 0))
+    again = record_of(row_of(record))
+    assert status_of(scene.state, again, 2.0).progress["metrics"] == {"accuracy": 0.93}
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        ({"step": 40, "metric": 0.93, "metrics": {"accuracy": 0.93}}, "step 40, accuracy 0.93"),
+        ({"metric": 0.93}, "metric 0.93"),
+        ({"loss": 0.5, "metrics": {"loss": 0.25}}, "loss 0.5, reported loss 0.25"),
+        ({"loss": 0.51239, "metrics": {"val_loss": 0.25, "f1": 1.0}}, "loss 0.5124, val_loss 0.25, f1 1"),
+        ({"metrics": {"accuracy": 0.999962}}, "accuracy 0.99996"),
+        ({"metrics": {"accuracy": 1.0000001}}, "accuracy 1.0000001"),
+        (
+            {"metrics": {"reward": 123456.7, "tokens": 2e6, "tiny": 1.23456e-7}},
+            "reward 123456.7, tokens 2000000, tiny 1.235e-07",
+        ),
+        ({"metrics": {"huge": 1.5e300, "below": -0.99999}}, "huge 1.5e+300, below -0.99999"),
+    ],
+)
+def test_progress_is_said_by_name_and_no_rounding_makes_a_whole_number(
+    progress: dict[str, Any], words: str
+) -> None:
+    assert ", ".join(f"{name} {value}" for name, value in progress_in_words(progress).items()) == words
 
 
 @settings(max_examples=scaled(60), deadline=None)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stretto.service.state.messages import gpus_of, span_in_words
+from stretto.service.state.messages import gpus_of, progress_in_words, span_in_words
 
 # What happened, in words; a kind that is not here is spelt out from its name.
 WORDS: Mapping[str, str] = {
@@ -147,8 +147,8 @@ def said_of(event: Mapping[str, Any]) -> str:
             return f"{', '.join(changes) or 'nothing changes'} ({event['took_ms']:.1f} ms)"
         case "Reported":
             report = event.get("report", {})
-            progress = {key: report[key] for key in ("step", "epoch", "loss", "metric") if key in report}
-            return _pairs(progress)
+            keys = ("step", "epoch", "loss", "metric", "metrics")
+            return _pairs(progress_in_words({key: report[key] for key in keys if key in report}))
     return _pairs({key: value for key, value in event.items() if key not in LEFT_OUT})
 
 

@@ -1,6 +1,7 @@
 """Machine-readable reasons and states in the words that people read. Imports nothing, so that all can."""
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 WORDS: Mapping[str, str] = {
@@ -48,6 +49,31 @@ def reason_in_words(reason: str, evidence: str = "") -> str:
 def gpus_of(gpus: int, gpu_type: str = "") -> str:
     """A size: 4 x a100."""
     return f"{gpus} x {gpu_type}" if gpu_type else f"{gpus} GPU{'s' * (gpus != 1)}"
+
+
+def figure_in_words(value: float) -> str:
+    """A figure in four digits: 0.9312. It has more where fewer would make a whole number of it: 0.99996."""
+    if not isfinite(value) or abs(value) >= 1e15:
+        return f"{value:.4g}"
+    if value == int(value):
+        return f"{value:.0f}"
+    texts = (f"{value:.{digits}g}" for digits in range(4, 18))
+    return next(text for text in texts if float(text) != int(float(text)) or float(text) == value)
+
+
+def progress_in_words(progress: Mapping[str, Any]) -> dict[str, str]:
+    """What a training reports, by name and in words: metrics by the names that its script gives them."""
+    named = progress.get("metrics") or {}
+    shown = {
+        key: value for key, value in progress.items() if key != "metrics" and not (key == "metric" and named)
+    }
+    figures = [
+        *shown.items(),
+        *((f"reported {name}" if name in shown else name, value) for name, value in named.items()),
+    ]
+    return {
+        name: figure_in_words(value) if isinstance(value, float) else str(value) for name, value in figures
+    }
 
 
 def span_in_words(seconds: float) -> str:

@@ -13,7 +13,10 @@ from stretto.model.equality import equal_as_tuples
 from stretto.service.state.usage import Cause, CauseKind, JobUsage, SizeChange
 
 SHOWN = frozenset(  # of a training's reports, once it has ended
-    ("step", "epoch", "loss", "metric", "batch", "left_s", "samples", "dataset_samples", "progress_steps")
+    (
+        *("step", "epoch", "loss", "metric", "metrics", "batch", "left_s", "samples", "dataset_samples"),
+        "progress_steps",
+    )
 )
 MOST_ATTEMPTS = 20  # that are kept of a job, the newest; chosen
 MOST_CHANGES = 200  # of size, that are kept of a job; chosen: some 20 kB

@@ -160,6 +160,14 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(_number, value))
 
 
+def _named_numbers(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(isinstance(name, str) and name for name in value)
+        and all(map(_number, value.values()))
+    )
+
+
 def _requests(value: Any) -> bool:
     """By worker: how many requests it has answered, how many of them late, and latencies."""
     return isinstance(value, dict) and all(map(_are_counts, value.values()))
@@ -188,6 +196,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "points": _points,
     REQUESTS: _requests,
     "epoch_metrics": _numbers,
+    "metrics": _named_numbers,
 }
 
 

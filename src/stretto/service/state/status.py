@@ -372,7 +372,7 @@ def status_of(
         took_from=list(record.took_from),
         progress={
             key: latest[key]
-            for key in ("step", "epoch", "loss", "metric", "batch", "left_s", "samples")
+            for key in ("step", "epoch", "loss", "metric", "metrics", "batch", "left_s", "samples")
             if key in latest
         },
         gpus_busy=None,  # which the log does not say

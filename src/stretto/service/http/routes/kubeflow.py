@@ -19,6 +19,7 @@ from stretto.service.state.reported_metrics import MOST_COUNTED, checked_report
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"], responses=UNWANTED)
 
 EVERY_S = 15.0  # no more of its messages are kept; chosen: half of what a report of the SDK is
+MOST_NAMED = 16  # metrics that are kept by their names; chosen
 BESIDE = ("loss", "runtime", "per_second", "model_preparation_time", "epoch")  # ends of what is no metric
 
 
@@ -84,6 +85,7 @@ def report_of(
         "in_place": False,
         "loss": numbers.get("loss", numbers.get("train_loss")),
         "metric": numbers.get(metrics[0] if metrics else "eval_loss"),
+        "metrics": {name: numbers[name] for name in metrics[:MOST_NAMED]} or None,
         "epoch": counted(numbers.get("current_epoch")),
     }
     step = counted(numbers.get("current_step"))

@@ -15,6 +15,13 @@ export function duration(seconds) {
 /** Three digits; no measurement here has more. */
 export const number = (value) => (Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 3 }));
 
+/** What a training reports: four digits, and more where fewer would make a whole number of it. */
+export function figure(value) {
+  if (Number.isInteger(value) || Math.abs(value) >= 1000) return number(value);
+  const digits = [4, 5, 6, 8, 10, 12, 15].find((each) => !Number.isInteger(Number(value.toPrecision(each)))) ?? 15;
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
+}
+
 /** Time of GPUs: seconds of it, or hours. */
 export const gpuTime = (gpuS) => (gpuS < 360 ? `${number(gpuS)} GPU-s` : `${number(gpuS / 3600)} GPU-h`);
 

@@ -2,7 +2,7 @@
 
 import { html, useSignals, useEffect, useLine, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
 import { call, head, jobs, nodes, nowS, who } from "./data.js";
-import { UNLIMITED, clock, duration, gpuTime, number, percent, plural, spread } from "./format.js";
+import { UNLIMITED, clock, duration, figure, gpuTime, number, percent, plural, spread } from "./format.js";
 import { Training } from "./training.js";
 import { Tip } from "./scrub.js";
 import { Why } from "./why.js";
@@ -37,11 +37,14 @@ export function Job({ id }) {
     <${Actions} job=${job} />
     <dl class="facts-grid"><${Facts} job=${job} now=${now} foreseen=${line?.forecast?.jobs[id]} /></dl>
     ${waits && html`<section aria-labelledby="why"><h3 id="why">Why it waits <code class="quiet">stretto explain ${id}</code></h3><${Why} id=${id} place=${line && [line.place.get(id) ?? null, line.waiting]} /></section>`}
-    <section aria-labelledby="training"><h3 id="training" class="sr">How it trains</h3><${Training} id=${id} speeds=${job.speeds} /></section>
+    <section aria-labelledby="training"><h3 id="training" class="sr">How it trains</h3><${Training} id=${id} speeds=${job.speeds} metric=${nameOfMetric(job)} /></section>
     ${job.speeds && html`<${Speeds} speeds=${job.speeds} />`}
     <${Log} id=${id} />
     <${Events} id=${id} /><${Tip} />`;
 }
+
+/** Of the metric whose curve is drawn: the first that is no loss, as the SDK chooses it. */
+const nameOfMetric = (job) => Object.keys(job.progress?.metrics ?? {}).find((name) => !name.includes("loss")) ?? "Metric";
 
 const PROGRESS = { step: "Step", epoch: "Epoch", loss: "Loss", metric: "Metric", batch: "Batch size", samples: "Samples" };
 const PROMISES = { yes: "can be met", "at risk": "at risk", no: "cannot be met" };
@@ -53,7 +56,8 @@ function Facts({ job, now, foreseen }) {
   const most = job.gpus_max >= UNLIMITED ? "no limit" : job.gpus_max;
   const range = job.gpus_min === job.gpus_max ? `asks for ${job.gpus_min}` : `between ${job.gpus_min} and ${most}`;
   const end = foreseen?.end;
-  const progress = Object.entries(job.progress ?? {}).filter(([key, value]) => PROGRESS[key] && typeof value === "number");
+  const named = Object.entries(job.progress?.metrics ?? {}); // by the names that its script gives them
+  const progress = Object.entries(job.progress ?? {}).filter(([key, value]) => PROGRESS[key] && typeof value === "number" && !(key === "metric" && named.length));
   return html`
     <${Fact} name="GPUs">${job.gpus ? `${job.gpus} × ${job.gpu_type}` : "none"} <span class="quiet">${range}</span><//>
     <${Fact} name="Nodes">${Object.entries(job.nodes).map(([node, gpus]) => `${node} (${gpus})`).join(", ") || "–"}<//>
@@ -72,7 +76,8 @@ function Facts({ job, now, foreseen }) {
     ${job.standing && html`<${Fact} name=${`Under ${now.policy}`}>${job.standing}<//>`}
     ${job.attempts?.at(-1)?.why && html`<${Fact} name="Attempt">${job.attempts.at(-1).number} <span class="quiet">${job.attempts.at(-1).why}</span><//>`}
     ${job.preempted && html`<${Fact} name="Preempted">${job.preempted}<//>`}
-    ${progress.map(([key, value]) => html`<${Fact} key=${key} name=${PROGRESS[key]}>${key === "loss" || key === "metric" ? number(value) : Math.round(value).toLocaleString("en")}<//>`)}`;
+    ${progress.map(([key, value]) => html`<${Fact} key=${key} name=${PROGRESS[key]}>${key === "loss" || key === "metric" ? figure(value) : Math.round(value).toLocaleString("en")}<//>`)}
+    ${named.map(([name, value]) => html`<${Fact} key=${`metric ${name}`} name=${name}>${figure(value)}<//>`)}`;
 }
 
 const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;

@@ -1,7 +1,7 @@
 // How the training of a job went: its size and loss over time, its speed at each size, and what resizes cost.
 
 import { html, usePolled } from "./view.js";
-import { duration, gpuTime, number, plural } from "./format.js";
+import { duration, figure, gpuTime, number, plural } from "./format.js";
 import { ticks } from "./shapes.js";
 import { Chart } from "./chart.js";
 import { timeOf } from "./changes.js";
@@ -9,7 +9,7 @@ import { timeOf } from "./changes.js";
 const EVERY_S = 5;
 const WORDS = { start: "start", restart: "restart", "in place": "in place", stop: "stop" };
 
-export function Training({ id, speeds }) {
+export function Training({ id, speeds, metric = "Metric" }) {
   const [answer, error] = usePolled(`/api/v1/jobs/${encodeURIComponent(id)}/training`, EVERY_S);
   if (error) return html`<p class="quiet">${error}</p>`;
   if (!answer) return html`<p class="quiet">Looking at how it trained…</p>`;
@@ -17,7 +17,7 @@ export function Training({ id, speeds }) {
   return html`<div class="charts">
       <${Sizes} answer=${answer} resizes=${resizes} />
       <${Curve} name="loss" title="Loss" points=${points} />
-      <${Curve} name="metric" title="Metric" points=${points} />
+      <${Curve} name="metric" title=${metric} points=${points} />
       <${Batches} answer=${answer} points=${points} />
       <${Speed} answer=${answer} speeds=${speeds} />
     </div>
@@ -40,7 +40,7 @@ function Curve({ name, title, points }) {
   if (there.length < 2) return null;
   const bySteps = there.every((each) => each.step !== null) && there.at(-1).step > there[0].step;
   const x = (each) => (bySteps ? each.step : each.at_s - there[0].at_s);
-  const words = (at, value) => [number(value), bySteps ? `at step ${Math.round(at).toLocaleString("en")}` : `${duration(at)} after its first report`];
+  const words = (at, value) => [figure(value), bySteps ? `at step ${Math.round(at).toLocaleString("en")}` : `${duration(at)} after its first report`];
   return html`<${Chart} title=${title} unit="as the training reports it" xName=${bySteps ? "step" : "seconds since the first report"} fromZero=${false} series=${[{ name, colour: name === "loss" ? "p1" : "p2", kind: "line", points: there.map((each) => [x(each), each[name]]), words }]} />`;
 }
 
