@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawn import scaled
 
+from stretto.client.messages import submission
 from stretto.jobfile import MOST_BYTES, JobSpec, read_submission, yaml_tree
 from stretto.jobfile.stretto_file import BATCH, ELASTIC, KEYS, RESOURCES, STOP
 from stretto.model import InputError
@@ -302,3 +304,24 @@ def test_what_no_process_can_be_started_with_is_refused_when_it_is_submitted(key
         InputError, match=f"{key.split()[0]}.*at most 120000 bytes, got 12000[12]: keep it in a file"
     ):
         read_submission(texts[key])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("name: one\nrun: x", id="a file of ours"),
+        pytest.param("run: x", id="a file without a name"),
+        pytest.param("#!/bin/sh\n#SBATCH --job-name=one\n#SBATCH --gpus=1\nx", id="a script for Slurm"),
+    ],
+)
+def test_a_file_can_be_submitted_under_another_name(text: str) -> None:
+    own, _ = read_submission(text, "file.yaml")
+    spec, _ = read_submission(text, "file.yaml", name="two")
+    assert (own.name, spec.name) == (own.name, "two")
+    assert replace(spec, name=own.name) == own
+    assert submission(text, "", "two")["job_name"] == "two"
+
+
+def test_another_name_must_be_one() -> None:
+    with pytest.raises(InputError, match=r"^name must be a name of 1 to 63 letters, .*, got 'a b'$"):
+        read_submission("run: x", "file.yaml", name="a b")

@@ -31,13 +31,13 @@ ADDRESS = re.compile(r"https?://\S+(?=\s)")  # whole: its rest may be yet to com
 
 @dataclass(frozen=True)
 class CommandOptions:
-    """What options say of a command or session. A job file says these things itself."""
+    """What options say of a command or session. A job file says these things itself, but for the name."""
 
     gpus: Annotated[
         int | None, typer.Option(min=1, help="GPUs of a command or an interactive session; else 1.")
     ] = None
     gpu_type: Annotated[str, typer.Option("--type", help="Type of these GPUs; else any.")] = ""
-    name: Annotated[str, typer.Option(help="Name of a command or session.")] = ""
+    name: Annotated[str, typer.Option(help="Name of the job, also where its file says another one.")] = ""
     queue: Annotated[
         str, typer.Option(help="Queue of a command or session.", autocompletion=completion.queues)
     ] = ""
@@ -121,11 +121,12 @@ def submit(
     upload = circumstances.upload
     workdir = circumstances.workdir if upload else _working_directory(circumstances.workdir)
     wanted = submission(job or [], interactive, workdir, command.by_option())
+    name = command.name if isinstance(wanted, Path) else ""  # a command's own text has it
     with service(url, token) as client:
         if following.dry_run:
-            _show_dry_run(client.dry_run(wanted, workdir), as_json)
+            _show_dry_run(client.dry_run(wanted, workdir, name), as_json)
             return
-        submitted = client.submit(wanted, circumstances.key, workdir, upload or "")
+        submitted = client.submit(wanted, circumstances.key, workdir, upload or "", name)
         _show_remarks(submitted)
         if interactive and not as_json:
             say(one_line(submitted))
@@ -196,13 +197,16 @@ def submission(
 ) -> Path | str:
     """What is to be submitted: a job file, or the text of one for a command or a session.
 
-    options_set: by option; what is None or empty was not set. A file says these things itself.
+    options_set: by option; what is None or empty was not set. A file says these things itself; only a name
+    comes beside it.
     """
     by_option = {option: value for option, value in (options_set or {}).items() if value not in (None, "")}
     if not job and not interactive:
         raise InputError("expected a job file, -- and a command, or --interactive")
     if not interactive and len(job) == 1 and _is_file(job[0]):
         for option, value in by_option.items():
+            if option == "--name":
+                continue
             spelled = option if value is True else f"{option} {value}"
             raise InputError(f"{spelled}: is for commands; expected it in {job[0]}")
         return Path(job[0])

@@ -73,14 +73,15 @@ class AsyncClient:
         await self.http.aclose()
 
     async def submit(
-        self, job: Path | str, key: str = "", workdir: str = "", upload: Path | str = ""
+        self, job: Path | str, key: str = "", workdir: str = "", upload: Path | str = "", name: str = ""
     ) -> dict[str, Any]:
         """Submit a job file (a Path) or the text of one; the job as the service shows it.
 
         key: of idempotency; the same key gives the same job again. workdir: where a job runs whose file does
         not say it; "": the service chooses. upload: a directory that the job brings along. Its workers begin
-        in a copy, and workdir is a folder in it. With several addresses a standby may be about to lead: that
-        is waited for, and what is submitted again meanwhile is one job.
+        in a copy, and workdir is a folder in it. name: of the job, whatever its file says. With several
+        addresses a standby may be about to lead: that is waited for, and what is submitted again meanwhile is
+        one job.
         """
         if not PLAIN.fullmatch(key):
             raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
@@ -88,7 +89,7 @@ class AsyncClient:
         key = key or (uuid4().hex if is_patient else "")
         headers = {"idempotency-key": key} if key else {}
         submit = self._patiently if is_patient else self.ask
-        content = await apart(submission, job, workdir)
+        content = await apart(submission, job, workdir, name)
         if upload:
             content["upload"] = (await self.upload(Path(upload)))["digest"]
         return await submit("POST", "/api/v1/jobs", json=content, headers=headers)
@@ -256,9 +257,9 @@ class AsyncClient:
         """Why a job waits, which jobs hold what it waits for, and what would start it."""
         return await self.ask("GET", f"/api/v1/jobs/{as_part(job)}/explain")
 
-    async def dry_run(self, job: Path | str, workdir: str = "") -> dict[str, Any]:
-        """Where, when and at what size a job would start; nothing is submitted."""
-        content = await apart(submission, job, workdir)
+    async def dry_run(self, job: Path | str, workdir: str = "", name: str = "") -> dict[str, Any]:
+        """Where, when and at what size a job would start; nothing is submitted. name: as for `submit`."""
+        content = await apart(submission, job, workdir, name)
         return await self.ask("POST", "/api/v1/jobs/dry-run", json=content)
 
     async def whatif(self, **asks: Any) -> dict[str, Any]:

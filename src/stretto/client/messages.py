@@ -72,9 +72,13 @@ def as_part(given: str) -> str:
         raise InputError(f"expected a name in UTF-8, got {given!r}") from None
 
 
-def submission(job: Path | str, workdir: str) -> dict[str, str]:
-    """The text of a job file, its name, and where it runs if it does not say so itself."""
+def submission(job: Path | str, workdir: str, name: str = "") -> dict[str, str]:
+    """The text of a job file, its name, and where it runs if it does not say so itself.
+
+    name: of the job, whatever its file says.
+    """
     fields = {"workdir": workdir} if workdir else {}
+    fields |= {"job_name": name} if name else {}
     if not isinstance(job, Path):
         return {"text": job, "name": "job file", **fields}
     try:

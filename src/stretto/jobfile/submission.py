@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from stretto.errors import InputError
 from stretto.jobfile.kubeflow import is_kubernetes, spec_of_manifest
-from stretto.jobfile.parts import NAME, plain
+from stretto.jobfile.parts import NAME, check_name, plain
 from stretto.jobfile.skypilot import is_skypilot, spec_of_task
 from stretto.jobfile.slurm_script import spec_of_script
 from stretto.jobfile.spec import JobSpec
@@ -30,15 +30,17 @@ PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{
 
 
 def read_submission(
-    source: Path | str, where: str = "job file", workdir: str = ""
+    source: Path | str, where: str = "job file", workdir: str = "", name: str = ""
 ) -> tuple[JobSpec, tuple[str, ...]]:
     """The job in a file (a Path) or a text (a str), and what of it means nothing here.
 
     It is a job file of ours, a batch script with `#SBATCH` lines, a task of SkyPilot, or a TrainJob or
     PyTorchJob of Kubeflow. They are told apart by what is in them. where: what messages call a text, and the
     name of its file, if it has one. workdir: where the job runs if it does not say so itself; manifests of
-    Kubernetes never run there. Raises InputError.
+    Kubernetes never run there. name: of the job, whatever its file says. Raises InputError.
     """
+    if name:
+        check_name("name", name)
     if isinstance(source, Path):
         where = plain(str(source), LONGEST_MESSAGE)
         text = _text_of(source)
@@ -48,6 +50,7 @@ def read_submission(
             raise InputError(f"{where}: expected at most {MOST_BYTES} bytes")
     stem = PurePath(source if isinstance(source, Path) else where).name.split(".")[0]
     spec, warnings = _read(text, where, stem if NAME.fullmatch(stem) else "job", workdir)
+    spec = replace(spec, name=name) if name else spec
     _check_lengths(spec, where)
     shown_warnings = [plain(warning, LONGEST_MESSAGE) for warning in warnings[:MOST_WARNINGS]]
     more = len(warnings) - len(shown_warnings)

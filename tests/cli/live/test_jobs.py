@@ -103,6 +103,17 @@ def test_a_job_is_held_released_scaled_requeued_and_cancelled(
     assert "CANCELLED" in again.err
 
 
+def test_one_file_is_submitted_under_several_names(verbs: Stretto, job_file: JobFile) -> None:
+    path = job_file("usual", "run: 'true'")
+    other = verbs("submit", "--wait", path, "--name", "seed-2", "--json").json
+    assert (other["name"], other["state"]) == ("seed-2", "COMPLETED")
+    assert verbs("describe", "seed-2", "--json").json["id"] == other["id"]
+    assert verbs("submit", "--dry-run", path, "--name", "seed-3").out.startswith("seed-3 would start")
+    assert verbs("submit", "--wait", path, "--json").json["name"] == "usual"
+    wrong = verbs("submit", path, "--name", "seed 4")
+    assert (wrong.status, wrong.err.count("\n")) == (2, 1)
+
+
 def test_a_job_that_failed_and_runs_again_says_so(verbs: Stretto, job_file: JobFile, tmp_path: Path) -> None:
     mark = tmp_path / "failed-once"
     path = job_file("again", f"run: test -e {mark} || {{ touch {mark}; exit 3; }}", "restart: {max: 1}")

@@ -61,13 +61,13 @@ def test_a_session_in_an_image_needs_a_command_since_the_image_has_no_terminal_o
         submission([], True, "/here", {"--image": "team/a:1"})
 
 
-@pytest.mark.parametrize(("option", "value"), [("--gpus", 2), ("--name", "mine"), ("--priority", 0)])
+@pytest.mark.parametrize(("option", "value"), [("--gpus", 2), ("--queue", "q"), ("--priority", 0)])
 def test_a_file_is_not_contradicted_by_options(tmp_path: Path, option: str, value: Any) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("run: 'true'\n")
     with pytest.raises(InputError, match=rf"^{option} {value}: is for commands; expected it in .*job.yaml$"):
         submission([str(file)], False, "/here", {option: value})
-    assert submission([str(file)], False, "/here", {option: None}) == file
+    assert submission([str(file)], False, "/here", {option: None, "--name": "mine"}) == file
 
 
 def test_a_command_reaches_its_shell_whatever_signs_are_in_it() -> None:

@@ -55,14 +55,19 @@ async def while_listening(request: Request, work: Awaitable[Any]) -> Any:
 
 
 async def read_job_file(
-    request: Request, caller: Caller, text: str, name: str = "job file", workdir: str = ""
+    request: Request,
+    caller: Caller,
+    text: str,
+    name: str = "job file",
+    workdir: str = "",
+    job_name: str = "",
 ) -> tuple[JobSpec, tuple[str, ...]]:
     """What a job file asks for, with warnings. Raises InputError, and what `worked` raises."""
     if len(text) <= LONG_TEXT:
-        return read_submission(text, name, workdir)
+        return read_submission(text, name, workdir, job_name)
 
     async def prepare() -> Work:
-        return read_submission, (text, name, workdir)
+        return read_submission, (text, name, workdir, job_name)
 
     pool: Pool = request.app.state.service.short_work
     read: tuple[JobSpec, tuple[str, ...]] = await worked(pool, caller, "reading the job file", prepare)

@@ -45,6 +45,7 @@ class Submission(Asking):
 
     text: Annotated[str, Field(max_length=LARGEST_SUBMISSION)]
     name: Annotated[str, Field(max_length=255)] = "job file"  # its file's: of messages, and of its job
+    job_name: Annotated[str, Field(max_length=255)] = ""  # of its job, whatever the file says
     workdir: Annotated[str, Field(max_length=4096)] = ""  # where it runs, if it does not say so itself
     # What it brings along, as `POST /api/v1/uploads` has named it; its workers begin in a copy
     upload: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""

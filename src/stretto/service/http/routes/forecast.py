@@ -121,7 +121,7 @@ def _of_ones_own(service: Service, caller: Caller, answer: dict[str, Any]) -> di
 async def dry_run(submission: Submission, request: Request, service: Asked, caller: Who) -> dict[str, Any]:
     """Where, when and at what size a job would start. Nothing is submitted."""
     require_nodes(service)
-    given = submission.text, submission.name, submission.workdir
+    given = submission.text, submission.name, submission.workdir, submission.job_name
     spec, warnings = await while_listening(request, read_job_file(request, caller, *given))
     spec = await service.with_upload(spec, submission.upload, caller.user)
     spec = admitted(service.state, spec, caller.user, caller.is_operator)

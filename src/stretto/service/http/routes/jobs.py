@@ -98,7 +98,7 @@ async def submit(
             f"at most {buckets.per_s:g} submissions a second of one user",
             {"retry-after": str(ceil(wait_s))},
         )
-    given = submission.text, submission.name, submission.workdir
+    given = submission.text, submission.name, submission.workdir, submission.job_name
     try:
         spec, warnings = await read_job_file(request, caller, *given)
         check_task_rate(request, caller, tasks_of(spec))
