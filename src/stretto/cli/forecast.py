@@ -8,7 +8,17 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_line, show_table
-from stretto.cli.service import JobName, Token, Url, ago, clock_of, service, when_in_table, when_of
+from stretto.cli.service import (
+    JobName,
+    Token,
+    Url,
+    ago,
+    clock_of,
+    clock_of_service,
+    service,
+    when_in_table,
+    when_of,
+)
 from stretto.errors import InputError
 from stretto.service.state.messages import gpus_of, headline
 
@@ -19,9 +29,10 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
     """Show why a job waits, which jobs hold its GPUs, and what would start it."""
     with service(url, token) as client:
         explanation = client.explain(job)
-    if as_json:
-        show_json(explanation)
-        return
+        if as_json:
+            show_json(explanation)
+            return
+        clock = clock_of_service(client)
     now = explanation["now"]
     span = explanation.get("start") or explanation.get("end")
     when = when_of(span, now) if span else ""
@@ -70,6 +81,8 @@ def explain(job: JobName, url: Url = "", token: Token = "", as_json: options.Jso
         show_table("", header, rows)
     for line in explanation["assumed"]:
         say(f"assumed: {line}")
+    if clock.words and not explanation["ended"]:
+        say(clock.words)
     if span and (words := held_in_words(explanation.get("held", {}), "start" if waits else "end")):
         say(words)
 
@@ -113,9 +126,10 @@ def whatif(
         asks["job"] = _text(job)
     with service(url, token) as client:
         answer = client.whatif(**asks)
-    if as_json:
-        show_json(answer)
-        return
+        if as_json:
+            show_json(answer)
+            return
+        clock = clock_of_service(client)
     present, changed, now = answer["present"], answer["changed"], answer["now"]
     if not present["jobs"] and not (changed and changed["jobs"]):
         say("no open jobs")
@@ -129,6 +143,8 @@ def whatif(
                 f"{_of_how_many(forecast, fewest)}, "
                 f"all done {when_of(forecast['last_end'], now) or 'later than was looked ahead'}"
             )
+    if clock.words:
+        say(clock.words)
     for name, why in answer["left_out"].items():
         say(f"left out: job {name} ({why})")
     for line in answer["assumed"]:

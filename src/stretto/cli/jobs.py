@@ -21,6 +21,7 @@ from stretto.cli.service import (
     Url,
     ago,
     clock_of,
+    clock_of_service,
     one_line,
     promise_in_words,
     service,
@@ -193,9 +194,13 @@ def list_jobs(
             show_json({"jobs": listed()})
             return
 
-        def rows() -> list[list[str]]:
-            return [row_of(job) for job in listed()]
+        clock = clock_of_service(client)
 
+        def rows() -> list[list[str]]:
+            return [row_of(job, clock.present_unix_s) for job in listed()]
+
+        if clock.words:
+            say(clock.words)
         if not watching:
             none = nothing_listed(everybody, ended)
             show_table("", *_without(HEADER, rows(), everybody), tight="name", none=none)
@@ -215,8 +220,8 @@ def nothing_listed(everybody: bool, ended: bool) -> str:
     return said + (f": see also {' and '.join(others)}" if others else "")
 
 
-def row_of(job: Mapping[str, Any]) -> list[str]:
-    """A job as cells below HEADER."""
+def row_of(job: Mapping[str, Any], now: float) -> list[str]:
+    """A job as cells below HEADER. now: by the clock of the service."""
     done, left_s = job["share_done"], job["left_s"]
     why = reason_in_words(job["reason"], job["evidence"])
     return [
@@ -229,7 +234,7 @@ def row_of(job: Mapping[str, Any]) -> list[str]:
         ago(job["age_s"]),
         ago(job["waited_s"]),
         "-" if done is None else f"{100 * done:.0f}%",
-        "-" if left_s is None else clock_of(time.time() + left_s),
+        "-" if left_s is None else clock_of(now + left_s, now),
         why,
     ]
 
@@ -263,16 +268,19 @@ def describe(job: JobName, url: Url = "", token: Token = "", as_json: options.Js
     """Show everything about one job."""
     with service(url, token) as client:
         described = client.describe(job)
-    if as_json:
-        show_json(described)
-        return
-    rows = [[key, value] for key, value in _described(described) if value not in ("", "-")]
+        if as_json:
+            show_json(described)
+            return
+        clock = clock_of_service(client)
+    rows = [[key, value] for key, value in _described(described, clock.now_unix_s) if value not in ("", "-")]
     width = max(len(key) for key, _ in rows)
     for key, value in rows:
         if sys.stdout.isatty():
             show_line(f"{key:{width}}  {value}")
         else:
             show_cells([key, value])
+    if clock.words:
+        say(clock.words)
 
 
 def _upload_of(job: Mapping[str, Any]) -> str:
@@ -285,8 +293,7 @@ def _upload_of(job: Mapping[str, Any]) -> str:
     return f"{upload['digest'][:12]}, {files}, {in_words(upload['bytes'])}"
 
 
-def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
-    now = time.time()
+def _described(job: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
     done, left_s = job["share_done"], job["left_s"]
     nodes = ", ".join(f"{gpus} on {node}" for node, gpus in job["nodes"].items())
     reported = {key: value for key, value in job["progress"].items() if key != "left_s"}
@@ -307,13 +314,13 @@ def _described(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("training on", str(job["training_gpus"]) if job["training_gpus"] else ""),
         (
             "submitted",
-            f"{clock_of(now - job['age_s'])}, {ago(job['age_s'])} ago" if not job["ended_s"] else "",
+            f"{clock_of(now - job['age_s'], now)}, {ago(job['age_s'])} ago" if not job["ended_s"] else "",
         ),
         ("waited", ago(job["waited_s"])),
         ("ran", ago(job["running_s"]) if job["running_s"] else ""),
         ("gpu hours", f"{job['gpu_s'] / 3600:.2f}" if job["gpu_s"] else ""),
         ("done", "" if done is None else f"{100 * done:.0f} %"),
-        ("ends", "" if left_s is None else f"about {clock_of(now + left_s)}"),
+        ("ends", "" if left_s is None else f"about {clock_of(now + left_s, now)}"),
         ("progress", progress),
         *(_serving(job["serving"]) if job.get("serving") else _speeds(job.get("speeds"))),
         ("standing", job.get("standing", "")),
@@ -372,7 +379,7 @@ def _outlook(outlook: Mapping[str, Any] | None, now: float) -> list[tuple[str, s
     lease_left_s = outlook["lease_left_s"]
     return [
         ("deadline", promise_in_words(outlook, now)),
-        ("lease", "" if lease_left_s is None else f"until {clock_of(now + lease_left_s)}"),
+        ("lease", "" if lease_left_s is None else f"until {clock_of(now + lease_left_s, now)}"),
         ("suspension", f"{outlook['suspension_s']:.0f} s, {outlook['suspension']}"),
     ]
 

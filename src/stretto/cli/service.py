@@ -4,13 +4,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from stretto.cli import completion
 from stretto.cli.printing import say
-from stretto.errors import InputError
+from stretto.errors import InputError, StrettoError
 from stretto.service.state.messages import reason_in_words, span_in_words
 
 if TYPE_CHECKING:
@@ -57,6 +58,38 @@ def service(url: str, token: str) -> Iterator["Client"]:
         yield client
 
 
+@dataclass(frozen=True)
+class ServiceClock:
+    """What the clock of a service shows: real time, but where it is emulated and faster."""
+
+    now_unix_s: float
+    pace: float = 1.0  # in times of real time
+    read_s: float = field(default_factory=time.monotonic)  # when that was so, by the clock of this machine
+
+    @property
+    def present_unix_s(self) -> float:
+        """What it shows at present."""
+        return self.now_unix_s + self.pace * (time.monotonic() - self.read_s)
+
+    @property
+    def words(self) -> str:
+        """By which clock times are, where that is not the one on the wall; "" where it is."""
+        if self.pace == 1.0:
+            return ""
+        now = time.strftime("%a %H:%M", time.localtime(self.now_unix_s))
+        return f"times are of the service's clock: {self.pace:g} s there are 1 s here, and it shows {now}"
+
+
+def clock_of_service(client: "Client") -> ServiceClock:
+    """The clock of a service; of one that does not say it, real time."""
+    try:
+        session = client.ask("GET", "/api/v1/session")
+    except StrettoError:
+        return ServiceClock(time.time())
+    pace = session.get("pace", 1.0)
+    return ServiceClock(time.time() if pace == 1.0 else session["now_unix_s"], pace)
+
+
 def one_line(job: dict[str, Any]) -> str:
     """A job in a line."""
     why = reason_in_words(job["reason"], job["evidence"])
@@ -78,7 +111,7 @@ def promise_in_words(outlook: Mapping[str, Any], now: float) -> str:
     """Whether a deadline can be kept, and when the job would end; "" where there is none ahead."""
     if not outlook["promise"]:
         return ""
-    due, end = (clock_of(now + outlook[key]) for key in ("deadline_in_s", "end_in_s"))
+    due, end = (clock_of(now + outlook[key], now) for key in ("deadline_in_s", "end_in_s"))
     if outlook["promise"] == "yes":
         return f"{due}: yes, at the latest then"
     return f"{due}: {outlook['promise']}, it ends {end} at the earliest"

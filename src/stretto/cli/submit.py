@@ -17,7 +17,16 @@ from stretto.cli import completion, options
 from stretto.cli.exec_and_forward import Rank, come_back
 from stretto.cli.option_classes import with_option_classes
 from stretto.cli.printing import say, show_json, show_line
-from stretto.cli.service import JobName, Token, Url, one_line, promise_in_words, service, when_of
+from stretto.cli.service import (
+    JobName,
+    Token,
+    Url,
+    clock_of_service,
+    one_line,
+    promise_in_words,
+    service,
+    when_of,
+)
 from stretto.errors import InputError
 from stretto.service.state.messages import gpus_of
 
@@ -125,6 +134,8 @@ def submit(
     with service(url, token) as client:
         if following.dry_run:
             _show_dry_run(client.dry_run(wanted, workdir, name), as_json)
+            if not as_json and (words := clock_of_service(client).words):
+                say(words)
             return
         submitted = client.submit(wanted, circumstances.key, workdir, upload or "", name)
         _show_remarks(submitted)

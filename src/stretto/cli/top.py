@@ -11,8 +11,8 @@ import typer
 from stretto.cli import options
 from stretto.cli.cluster import busy_in_words, state_with_taints
 from stretto.cli.jobs import row_of, size_of
-from stretto.cli.printing import shortened, show_json, show_table
-from stretto.cli.service import Token, Url, again_and_again, service
+from stretto.cli.printing import say, shortened, show_json, show_table
+from stretto.cli.service import ServiceClock, Token, Url, again_and_again, clock_of_service, service
 from stretto.service.state.messages import reason_in_words
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def top(
             show_json({"nodes": nodes, "jobs": jobs})
             return
         if not sys.stdout.isatty():
-            letters = letters_of(jobs, {})
+            letters, clock = letters_of(jobs, {}), clock_of_service(client)
             rows = [
                 [
                     node["name"],
@@ -65,8 +65,10 @@ def top(
             show_table(
                 "",
                 ["key", "id", "name", "state", "gpus", "busy", "done", "ends", "why"],
-                [_plain(job, letters) for job in jobs],
+                [_plain(job, letters, clock.present_unix_s) for job in jobs],
             )
+            if clock.words:
+                say(clock.words)
             return
         _live(client, every)
 
@@ -108,8 +110,8 @@ def line_of(sizes: Sequence[int], most: int, width: int) -> str:
     )
 
 
-def _plain(job: Mapping[str, Any], letters: Mapping[str, str]) -> list[str]:
-    cells = row_of(job)
+def _plain(job: Mapping[str, Any], letters: Mapping[str, str], now: float) -> list[str]:
+    cells = row_of(job, now)
     return [
         letters[job["id"]],
         job["id"],
@@ -135,6 +137,7 @@ def _live(client: "Client", every: float) -> None:
     sizes: dict[str, list[int]] = defaultdict(list)
     letters: dict[str, str] = {}
     console = Console(highlight=False)
+    clock = clock_of_service(client)
 
     def look() -> "RenderableType":
         nonlocal letters
@@ -142,7 +145,7 @@ def _live(client: "Client", every: float) -> None:
         letters = letters_of(jobs, letters)
         for job in jobs:
             sizes[job["id"]] = [*sizes[job["id"]][1 - KEPT :], job["gpus"]]
-        return screen(nodes, jobs, letters, sizes, console.width, console.height)
+        return screen(nodes, jobs, letters, sizes, console.width, console.height, clock)
 
     with Live(look(), console=console, auto_refresh=False, screen=True) as live:
         for frame in again_and_again(look, every):
@@ -156,6 +159,7 @@ def screen(
     sizes: Mapping[str, Sequence[int]],
     width: int,
     height: int,
+    clock: ServiceClock | None = None,
 ) -> "RenderableType":
     """What `top` shows on a terminal of this size."""
     from rich import box
@@ -163,6 +167,7 @@ def screen(
     from rich.table import Table
     from rich.text import Text
 
+    now = time.time() if clock is None else clock.present_unix_s
     used = sum(node["gpus"] - node["free"] for node in nodes)
     total = sum(node["gpus"] for node in nodes)
     running = sum(bool(job["gpus"]) for job in jobs)
@@ -187,6 +192,8 @@ def screen(
         busy = [busy_in_words(node.get("busy"))] if is_measured else []
         machines.add_row(node["name"], node["gpu_type"], state_with_taints(dict(node)), *busy, gpus)
     parts: list[RenderableType] = [head, machines]
+    if clock is not None and clock.words:
+        parts.insert(1, Text(clock.words, style="dim"))
     if len(nodes) > node_rows:
         parts.append(Text(f"and {len(nodes) - node_rows} more nodes", style="dim"))
 
@@ -200,7 +207,7 @@ def screen(
         table.add_column(name, no_wrap=True, min_width=over if name == "over time" else None)
     ordered = sorted(jobs, key=lambda job: not job["gpus"])
     for job in ordered[:left]:
-        cells, name = row_of(job), job["id"]
+        cells, name = row_of(job, now), job["id"]
         most = max([*sizes[name], job["gpus_min"], 1])
         row = [
             Text(letters[name], style=colours[name]),

@@ -281,6 +281,8 @@ class Session(Shown):
     is_open: bool  # without a token: everybody on this machine is an admin
     policy: str
     version: str
+    pace: float  # of the service's clock, in times of real time: an emulated one may be faster
+    now_unix_s: float  # that it shows
 
 
 class JobPage(Shown):

@@ -120,6 +120,8 @@ async def session(service: Asked, caller: Who) -> Response:
             "is_open": caller.token is None,  # everybody on this machine is an admin
             "policy": service.state.configured.policy,
             "version": __version__,
+            "pace": service.clock.pace,
+            "now_unix_s": service.state.calendar.unix_at(service.clock.now_s()),
         }
     )
 

@@ -42,6 +42,7 @@ function App() {
       <${Standing} state=${state} person=${person} />
     </header>
     ${state === "lost" && html`<p class="caution" role="alert">The service does not answer. What is shown may be old; it is tried again.</p>`}
+    ${person?.pace > 0 && person.pace !== 1 && html`<p class="quiet pace">Times are of the service's clock: ${person.pace} s there are 1 s here.</p>`}
     <main id="main" tabindex="-1">${job ? html`<${Job} key=${job[1]} id=${decodeURIComponent(job[1])} />` : page ? html`<${page[2]} />` : html`<p class="empty">There is no such page.</p>`}</main>`;
 }
 
