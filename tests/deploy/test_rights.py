@@ -170,10 +170,12 @@ async def run_beside(backend: KubernetesBackend, worker: WorkerStart) -> None:
         line = await backend.reach(worker.id)
     except InputError as refused:
         raise Missing(str(refused)) from None
-    line.write(frame(START, json.dumps({"argv": ["true"]}).encode()))
-    letter, length = FRAME.unpack(await line.readexactly(FRAME.size))
-    assert (letter, json.loads(await line.readexactly(length))) == (EXIT, {"status": 0, "why": ""})
-    line.close()
+    try:
+        line.write(frame(START, json.dumps({"argv": ["true"]}).encode()))
+        letter, length = FRAME.unpack(await line.readexactly(FRAME.size))
+        assert (letter, json.loads(await line.readexactly(length))) == (EXIT, {"status": 0, "why": ""})
+    finally:
+        line.close()  # its connection is gone once the backend is closed
 
 
 def granted() -> set[Asked]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import httpx2 as httpx
 import msgspec
@@ -119,6 +119,14 @@ class Connections(ConnectionParams):
     )
 
 
+class Closable(Protocol):
+    """What holds a connection."""
+
+    async def closed(self) -> None:
+        """Let go of it, and wait until it is gone."""
+        ...
+
+
 class Api:
     """One API server. Calls raise BackendUnreachable where it does not answer, Refusal where it refuses."""
 
@@ -128,9 +136,11 @@ class Api:
         except (ConfigError, OSError, ssl.SSLError, AssertionError) as wrong:
             raise InputError(f"kubeconfig: context {config.context_name}: {wrong}") from None
         self.config, self.server = config, config.cluster.server
+        self.lines: set[Closable] = set()  # to programs in pods, which hold connections of their own
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Let go of all connections, and wait until they are gone."""
+        await asyncio.gather(*(line.closed() for line in self.lines), return_exceptions=True)
         await self.client.aclose()
 
     async def call(

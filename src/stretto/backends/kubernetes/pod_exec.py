@@ -13,7 +13,7 @@ import msgspec
 from lightkube.config.client_adapter import verify_cluster
 
 from stretto.backends.kubernetes import manifests, objects
-from stretto.backends.kubernetes.api import PODS, Api, refusal_of
+from stretto.backends.kubernetes.api import PODS, Api, Closable, refusal_of
 from stretto.backends.protocol import BackendUnreachable, Line, NoSuchWorker
 from stretto.errors import InputError
 
@@ -35,6 +35,7 @@ class PodLine:
     """A `Line` through the standard input and output of a program in a container."""
 
     socket: "ClientConnection"
+    lines: set[Closable]  # that are open; this one is among them until it is closed
     unread: bytearray = field(default_factory=bytearray)
     unsent: bytearray = field(default_factory=bytearray)
     complaints: bytearray = field(default_factory=bytearray)
@@ -96,10 +97,19 @@ class PodLine:
         if self.closing is None:
             self.closing = asyncio.get_running_loop().create_task(self._close())
 
+    async def closed(self) -> None:
+        """Let go of it, and wait until its connection is gone, however slow the server is."""
+        self.close()
+        assert self.closing is not None
+        await self.closing
+
     async def _close(self) -> None:
         if self.sending is not None:
             self.sending.cancel()
-        await self.socket.close()
+        try:
+            await self.socket.close()
+        finally:
+            self.lines.discard(self)
 
 
 def path_of(pod: objects.Pod) -> str:
@@ -127,7 +137,9 @@ async def reach_in(api: Api, pod: objects.Pod | None, python: str) -> Line:
     path = f"{path_of(pod)}/exec"
     for has_token in (False, True):
         try:
-            return PodLine(await _connected(api, path, params))
+            line = PodLine(await _connected(api, path, params), api.lines)
+            api.lines.add(line)
+            return line
         except InvalidStatus as refused:
             code = refused.response.status_code
             if code == UNAUTHORIZED and not has_token:
