@@ -37,6 +37,13 @@ def measured_entries(client: Client, name: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["source"] == "measured"]
 
 
+def worth_of_third(client: Client, name: str) -> float:
+    """What the third worker of a job has brought, in times of what its second did, as it was measured."""
+    per_s = {entry["gpus"]: float(entry["per_s"]) for entry in measured_entries(client, name)}
+    second = per_s[2] - per_s[1]
+    return max(0.0, per_s[3] - per_s[2]) / second if second > 0 else 0.0
+
+
 def gpus_given(actions: Sequence[Mapping[str, Any]], job: str) -> int:
     """GPUs that a decision gives to a job; 0 where it says nothing of it."""
     masks = [

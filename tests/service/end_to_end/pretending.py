@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 import stretto.sdk
 
-SAMPLE_S = 0.004
+SAMPLE_S = float(os.environ.get("SAMPLE_S", "0.004"))
 BATCH = 32
 
 
