@@ -3,6 +3,7 @@
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.ran import Stretto
@@ -64,6 +65,33 @@ def test_names_give_way_so_that_every_job_has_one_line(monkeypatch: pytest.Monke
     assert max(map(len, lines)) <= 50
     wide = shown(header, rows, 120, monkeypatch)
     assert [line.split()[1] for line in wide[2:]] == [row[1] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"kind": "WorkerReady", "worker": "7.1.0"}, "7.1.0"),
+        ({"kind": "WorkerStopped", "worker": "7.1.0"}, "7.1.0"),
+        ({"kind": "WorkerEnded", "worker": "7.1.0", "status": 3, "why": ""}, "7.1.0 with status 3"),
+        (
+            {"kind": "WorkerEnded", "worker": "7.1.0", "status": 3, "why": "no room"},
+            "7.1.0 with status 3: no room",
+        ),
+        (
+            {"kind": "Joined", "worker": "7.1.0", "number": 2, "step": 563, "lost_s": 0.0873},
+            "7.1.0 is in generation 2, from step 563, 0.09 s lost",
+        ),
+        (
+            {"kind": "Joined", "worker": "7.1.0", "number": 1, "step": 0, "lost_s": 0.0},
+            "7.1.0 is in generation 1, from step 0",
+        ),
+        ({"kind": "StoreOpened", "number": 2, "address": "n0:3000"}, "of generation 2: n0:3000"),
+        ({"kind": "Generation", "number": 2, "workers": ["7.1.0"]}, "generation 2: one worker trains"),
+        ({"kind": "Generation", "number": 3, "workers": []}, "generation 3: all workers save and leave"),
+    ],
+)
+def test_what_one_worker_does_is_said_in_words(event: dict[str, Any], words: str) -> None:
+    assert said_of(event) == words
 
 
 def test_many_workers_are_told_of_by_the_first_the_last_and_their_number() -> None:

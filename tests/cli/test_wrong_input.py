@@ -172,6 +172,8 @@ WORDS = {
     "no cluster": ("simulate -t four.csv", r"missing option --cluster"),
     "no output": (f"compare {FOUR} --policies fifo", r"Missing option '--out'"),
     "an unknown option": (f"simulate {FOUR} --sede 1", r"No such option: --sede.*--seed"),
+    "a command of Slurm": ("squeue", r"^stretto: No such command 'squeue': expected 'stretto list' \(see"),
+    "a command of Kubernetes": ("port-forward 7 80", r"'port-forward': expected 'stretto forward' \(see"),
     "an unknown command": ("simulat", r"No such command 'simulat'.*simulate"),
     "an unknown command of a group": ("clusters lst", r"No such command 'lst'.*list"),
     "a scale above 1": (

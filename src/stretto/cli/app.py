@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -10,13 +11,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from stretto import __version__
-from stretto.cli.commands import CommandsByName
+from stretto.cli.commands import ELSEWHERE, CommandsByName
 from stretto.cli.printing import say, shortened
 from stretto.errors import StrettoError
 
 DONE, FAILED, WRONG_INPUT = 0, 1, 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 NO_SUCH_FILE = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ELOOP}
+NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
 LONGEST_PATH = 200  # characters that are shown of one
 
 # What typer raises where the words make no sense; it exports one leaf of that tree only.
@@ -92,6 +94,9 @@ def _usage(wrong: Exception) -> int:
         return WRONG_INPUT
     context = getattr(wrong, "ctx", None)
     command = context.command_path if context is not None else "stretto"
+    unknown = NO_COMMAND.match(message)
+    if unknown is not None and command == "stretto" and (ours := ELSEWHERE.get(unknown[1])):
+        message = f"{unknown[0]}: expected 'stretto {ours}'"
     return _complain(f"{message.rstrip('.')} (see {command} --help)", WRONG_INPUT)
 
 

@@ -77,6 +77,25 @@ class CommandsByName(TyperGroup):
         return list(PLACES)
 
 
+# What users of other systems type first, and the command of ours.
+ELSEWHERE = {
+    **dict.fromkeys(("squeue", "jobs", "ps", "ls", "get", "qstat"), "list"),
+    **dict.fromkeys(("sbatch", "apply", "run", "create", "launch", "qsub"), "submit"),
+    **dict.fromkeys(("scancel", "kill", "delete", "rm", "stop", "qdel"), "cancel"),
+    **dict.fromkeys(("status", "show", "inspect", "info"), "describe"),
+    **dict.fromkeys(("srun", "ssh", "shell"), "exec"),
+    **dict.fromkeys(("sinfo", "node"), "nodes"),
+    **dict.fromkeys(("sacct", "sreport"), "usage"),
+    **dict.fromkeys(("suspend", "pause"), "hold"),
+    **dict.fromkeys(("resume", "unpause"), "release"),
+    **dict.fromkeys(("requeuehold", "restart"), "requeue"),
+    "port-forward": "forward",
+    "tail": "logs",
+    "why": "explain",
+    "config": "context",
+}
+
+
 class Commands(Mapping[str, Any]):
     """What click calls commands, by name."""
 

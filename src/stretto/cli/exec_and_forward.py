@@ -42,6 +42,10 @@ def execute(
     no_tty: Annotated[
         bool, typer.Option("--no-tty", help="Pipes and no terminal, even where there is one.")
     ] = False,
+    usual: Annotated[
+        bool,
+        typer.Option("-i", "-t", hidden=True, help="As kubectl has them: a terminal has both unsaid."),
+    ] = False,
     url: Url = "",
     token: Token = "",
 ) -> None:

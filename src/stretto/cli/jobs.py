@@ -428,13 +428,14 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log.")] = False,
     rank: Annotated[int, typer.Option(min=0, help="Index of the worker.")] = 0,
     attempt: Annotated[int, typer.Option(min=0, help="Number of the attempt; 0: the latest.")] = 0,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only so many lines from the end.")] = None,
     url: Url = "",
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Show the logs of a job; -f follows them through restarts until it ends."""
     with service(url, token) as client:
-        pieces = client.log(job, rank, attempt, follow)
+        pieces = client.log(job, rank, attempt, follow, tail)
         if as_json:
             show_json({"job": job, "rank": rank, "text": "".join(pieces)})
             return

@@ -14,7 +14,7 @@ from stretto.client import patience
 from stretto.client.async_failover import AsyncFailover
 from stretto.client.async_waiting import apart, sleep
 from stretto.client.errors import NothingFollows, ServiceError, Untrusted
-from stretto.client.messages import as_part, error_of, object_of, strange, submission
+from stretto.client.messages import as_part, error_of, last_lines, object_of, strange, submission
 from stretto.client.patience import Outage
 from stretto.client.retry import CONNECT_S
 from stretto.client.target import target_of, unanswered
@@ -23,6 +23,7 @@ from stretto.client.upload_tree import upload_tree
 from stretto.errors import InputError
 
 ANSWER_S = 70.0  # longer than any wait that we ask for
+TAIL_BYTES = 1 << 20  # of a log, in which its last lines are looked for; the most that the service gives
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
 STREAM_AGAIN_S = 0.1  # before a stream that has ended is asked for again; chosen
 
@@ -144,9 +145,14 @@ class AsyncClient:
         return await self.ask("POST", f"/api/v1/jobs/{as_part(job)}/{verb}", json=values or None)
 
     async def log(
-        self, job: str, rank: int = 0, attempt: int = 0, follow: bool = False
+        self,
+        job: str,
+        rank: int = 0,
+        attempt: int = 0,
+        follow: bool = False,
+        tail: int | None = None,
     ) -> AsyncGenerator[str, None]:
-        """What a worker has written, piece by piece.
+        """What a worker has written, piece by piece. tail: of what is there, only so many lines at the end.
 
         With `follow` until it has ended. Where no attempt is named, it follows all attempts from the present
         one on, until the job has ended. Where the job is still to start, it waits for that.
@@ -160,7 +166,9 @@ class AsyncClient:
                 await self._until_changed(job)
                 continue
             try:
-                async with aclosing(self._log_of_worker(job, rank, wanted or latest, follow)) as pieces:
+                of_worker = self._log_of_worker(job, rank, wanted or latest, follow, tail)
+                tail = None  # of the attempts that follow everything is new
+                async with aclosing(of_worker) as pieces:
                     async for piece in pieces:
                         yield piece
             except InputError:  # none of this rank, in this attempt
@@ -179,9 +187,15 @@ class AsyncClient:
         await self._patiently("GET", f"/api/v1/jobs/{as_part(job)}/wait", params={"wait_s": LOOK_S})
 
     async def _log_of_worker(
-        self, job: str, rank: int, attempt: int, follow: bool
+        self, job: str, rank: int, attempt: int, follow: bool, tail: int | None
     ) -> AsyncGenerator[str, None]:
         offset = 0
+        if tail is not None:
+            asked = {"rank": rank, "attempt": attempt, "offset": -TAIL_BYTES, "limit": TAIL_BYTES}
+            end = await self._patiently("GET", f"/api/v1/jobs/{as_part(job)}/log", params=asked)
+            offset = end["next_offset"]
+            if lines := last_lines(end["text"], tail):
+                yield lines
         while True:
             piece = await self._patiently(
                 "GET",

@@ -14,7 +14,7 @@ import httpx
 from stretto.client import patience
 from stretto.client.errors import NothingFollows, ServiceError, Untrusted
 from stretto.client.failover import Failover
-from stretto.client.messages import as_part, error_of, object_of, strange, submission
+from stretto.client.messages import as_part, error_of, last_lines, object_of, strange, submission
 from stretto.client.patience import Outage
 from stretto.client.retry import CONNECT_S
 from stretto.client.target import target_of, unanswered
@@ -24,6 +24,7 @@ from stretto.client.waiting import apart, sleep
 from stretto.errors import InputError
 
 ANSWER_S = 70.0  # longer than any wait that we ask for
+TAIL_BYTES = 1 << 20  # of a log, in which its last lines are looked for; the most that the service gives
 LOOK_S = 0.5  # between two looks whether an attempt has begun; chosen
 STREAM_AGAIN_S = 0.1  # before a stream that has ended is asked for again; chosen
 
@@ -144,9 +145,14 @@ class Client:
         return self.ask("POST", f"/api/v1/jobs/{as_part(job)}/{verb}", json=values or None)
 
     def log(
-        self, job: str, rank: int = 0, attempt: int = 0, follow: bool = False
+        self,
+        job: str,
+        rank: int = 0,
+        attempt: int = 0,
+        follow: bool = False,
+        tail: int | None = None,
     ) -> Generator[str, None, None]:
-        """What a worker has written, piece by piece.
+        """What a worker has written, piece by piece. tail: of what is there, only so many lines at the end.
 
         With `follow` until it has ended. Where no attempt is named, it follows all attempts from the present
         one on, until the job has ended. Where the job is still to start, it waits for that.
@@ -160,7 +166,9 @@ class Client:
                 self._until_changed(job)
                 continue
             try:
-                with closing(self._log_of_worker(job, rank, wanted or latest, follow)) as pieces:
+                of_worker = self._log_of_worker(job, rank, wanted or latest, follow, tail)
+                tail = None  # of the attempts that follow everything is new
+                with closing(of_worker) as pieces:
                     yield from pieces
             except InputError:  # none of this rank, in this attempt
                 if not follow or has_ended:
@@ -177,8 +185,16 @@ class Client:
         """Wait a little, and no longer than until it has ended."""
         self._patiently("GET", f"/api/v1/jobs/{as_part(job)}/wait", params={"wait_s": LOOK_S})
 
-    def _log_of_worker(self, job: str, rank: int, attempt: int, follow: bool) -> Generator[str, None, None]:
+    def _log_of_worker(
+        self, job: str, rank: int, attempt: int, follow: bool, tail: int | None
+    ) -> Generator[str, None, None]:
         offset = 0
+        if tail is not None:
+            asked = {"rank": rank, "attempt": attempt, "offset": -TAIL_BYTES, "limit": TAIL_BYTES}
+            end = self._patiently("GET", f"/api/v1/jobs/{as_part(job)}/log", params=asked)
+            offset = end["next_offset"]
+            if lines := last_lines(end["text"], tail):
+                yield lines
         while True:
             piece = self._patiently(
                 "GET",

@@ -62,6 +62,14 @@ def error_of(answer: httpx.Response) -> StrettoError:
     return ServiceError(f"{answer.status_code} {detail}")
 
 
+def last_lines(text: str, lines: int) -> str:
+    """So many lines from the end of a text; the last one may have no end yet."""
+    if not lines:
+        return ""
+    whole = text.removesuffix("\n")
+    return "\n".join(whole.split("\n")[-lines:]) + text[len(whole) :]
+
+
 def as_part(given: str) -> str:
     """A name as a part of a path. Raises InputError for what can be none, or would lead elsewhere."""
     if given in ("", ".", "..") or "/" in given or "?" in given or "#" in given:

@@ -103,6 +103,17 @@ def test_a_job_is_held_released_scaled_requeued_and_cancelled(
     assert "CANCELLED" in again.err
 
 
+def test_the_last_lines_of_a_log_are_shown_alone(verbs: Stretto, service: OwnService) -> None:
+    job = verbs("submit", "--wait", "--json", "--", "sh", "-c", "echo one; echo two; echo three").json["id"]
+    assert verbs("logs", job, "--tail", 2).out == "two\nthree\n"
+    assert verbs("logs", job, "--tail", 2, "-f").out == "two\nthree\n"
+    assert verbs("logs", job, "--tail", 0).out == ""
+    with service.client() as client:
+        assert "".join(client.log(job, tail=1)) == "three\n"
+    ran = verbs("exec", job, "-it", "--", "true")
+    assert (ran.status, ran.err) == (2, f"stretto: job {job} does not run\n")
+
+
 def test_one_file_is_submitted_under_several_names(verbs: Stretto, job_file: JobFile) -> None:
     path = job_file("usual", "run: 'true'")
     other = verbs("submit", "--wait", path, "--name", "seed-2", "--json").json

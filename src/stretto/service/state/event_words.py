@@ -102,7 +102,18 @@ def said_of(event: Mapping[str, Any]) -> str:
             return f"{_listed(workers)} are in generation {event['number']}"
         case "Generation":
             size = f"{len(workers)} workers train together" if workers else "all workers save and leave"
+            size = "one worker trains" if len(workers or ()) == 1 else size
             return f"generation {event['number']}: {size}"
+        case "WorkerReady" | "WorkerStopped":
+            return str(event["worker"])
+        case "WorkerEnded":
+            why = f": {event['why']}" if event.get("why") else ""
+            return f"{event['worker']} with status {event['status']}{why}"
+        case "Joined":
+            lost = f", {event['lost_s']:.2f} s lost" if event.get("lost_s") else ""
+            return f"{event['worker']} is in generation {event['number']}, from step {event['step']}{lost}"
+        case "StoreOpened":
+            return f"of generation {event['number']}: {event['address']}"
         case "Submitted" | "ArraySubmitted":
             after = event.get("after") or ()
             return f"by {event.get('user') or 'its owner'}" + (f", after {_listed(after)}" if after else "")
