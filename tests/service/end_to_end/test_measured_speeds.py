@@ -13,6 +13,8 @@ from .measured_jobs import gpus_given, measured, submit, worth_of_third
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
+# Workers begin one after the other, each once the last was measured; a busy machine takes a minute for each.
+PATIENCE_S = 900.0
 MACHINE = ("--slots", "4", "--gpu-type", "cpu", "--policy")
 OPTIONS = (*MACHINE, "cornucopia")
 RAMP = ("--set", "policy.profile=ramp", "--set", "policy.profile_step_s=1", "--set", "policy.notice_s=1")
@@ -25,7 +27,7 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
         with running.client() as client:
             first = {model: submit(client, model, 1, 2) for model in ("flat", "linear")}
             for model, name in first.items():  # they ramp up, which measures one worker and two
-                until(lambda name=name: measured(client, name) == [1, 2], 240.0, f"{model} is measured")  # type: ignore[misc]
+                until(lambda name=name: measured(client, name) == [1, 2], PATIENCE_S, f"{model} is measured")  # type: ignore[misc]
                 client.change(name, "cancel")
             until(lambda: all(client.describe(name)["ended_s"] for name in first.values()), what="they end")
             everything = {"resources": {"accelerators": 4}, "grace_period": "1s"}
@@ -37,7 +39,7 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
             def held() -> tuple[int, int]:
                 return client.describe(flat)["training_gpus"], client.describe(linear)["training_gpus"]
 
-            until(lambda: held() == (1, 3), 240.0, "the one trains on one worker, the other on three")
+            until(lambda: held() == (1, 3), PATIENCE_S, "the one trains on one worker, the other on three")
             for name in (flat, linear):
                 client.change(name, "cancel")
             until(lambda: all(client.describe(name)["ended_s"] for name in (flat, linear)), what="they end")
@@ -75,17 +77,19 @@ def test_a_real_job_that_does_not_scale_keeps_one_worker_beside_one_that_does(
             def both_measured(counts: list[int]) -> bool:
                 return all(measured(client, name) == counts for name in jobs)
 
-            until(lambda: both_measured([1]), 240.0, "both are measured on one worker")
+            until(lambda: both_measured([1]), PATIENCE_S, "both are measured on one worker")
             for name in jobs:
                 client.change(name, "scale", min_gpus=2, max_gpus=2)
-            until(lambda: both_measured([1, 2]), 240.0, "both are measured on two workers")
+            until(lambda: both_measured([1, 2]), PATIENCE_S, "both are measured on two workers")
             for name in jobs:
                 client.change(name, "scale", min_gpus=1, max_gpus=4)
 
             def training() -> tuple[int, int]:
                 return client.describe(flat)["training_gpus"], client.describe(linear)["training_gpus"]
 
-            until(lambda: training() == (1, 3), 240.0, "the one trains on one worker, the other on three")
+            until(
+                lambda: training() == (1, 3), PATIENCE_S, "the one trains on one worker, the other on three"
+            )
             sized = max(seq for seq, _, kind, _ in running.log_of_all() if kind == "Decided")
             assert [client.describe(name)["restarts"] for name in jobs] == [0, 0], "both changed in place"
             for name in jobs:
@@ -117,7 +121,8 @@ def test_an_interactive_job_starts_on_a_worker_of_the_real_job_that_misses_it_le
         with running.client() as client:
             for model in ("sublinear", "linear"):  # the first job of a model measures one to three workers
                 first = submit(client, model, 3, 3, **SLOW)
-                until(lambda name=first: measured(client, name) == [1, 2, 3], 240.0, f"{model} is measured")  # type: ignore[misc]
+                what = f"{model} is measured"
+                until(lambda name=first: measured(client, name) == [1, 2, 3], PATIENCE_S, what)  # type: ignore[misc]
                 client.change(first, "cancel")
                 until(lambda name=first: bool(client.describe(name)["ended_s"]), what="it ends")  # type: ignore[misc]
             # Of equals the later one would give: here that is the linear one.
@@ -127,7 +132,7 @@ def test_an_interactive_job_starts_on_a_worker_of_the_real_job_that_misses_it_le
                 shown = [client.describe(name) for name in (sublinear, linear)]
                 return shown[0]["training_gpus"], shown[1]["training_gpus"]
 
-            until(lambda: training() == (3, 3), 240.0, "both train on three workers")
+            until(lambda: training() == (3, 3), PATIENCE_S, "both train on three workers")
             worth = {name: worth_of_third(client, name) for name in (sublinear, linear)}
             print(f"the third worker is worth {worth[sublinear]:.2f} and {worth[linear]:.2f} of the second")
             gives, keeps = sorted(
@@ -137,19 +142,19 @@ def test_an_interactive_job_starts_on_a_worker_of_the_real_job_that_misses_it_le
             asked_at_s = time.monotonic()
             asked = {"name": "look", "kind": "interactive", "run": "sleep 999", "grace_period": "1s"}
             waits = client.submit(json.dumps({**asked, "resources": {"accelerators": 1}}))["id"]
-            until(lambda: client.describe(waits)["state"] == "RUNNING", 240.0, "the user is served")
+            until(lambda: client.describe(waits)["state"] == "RUNNING", PATIENCE_S, "the user is served")
             took_s, waited_s = time.monotonic() - asked_at_s, client.describe(waits)["waited_s"]
             # Shown by pytest -rP
             print(f"GPUs after {waited_s:.2f} s of the cluster, running after {took_s:.2f} s of ours")
             with_two = (2, 3) if gives == sublinear else (3, 2)
-            until(lambda: training() == with_two, 240.0, f"job {gives} trains on two workers: {worth}")
+            until(lambda: training() == with_two, PATIENCE_S, f"job {gives} trains on two workers: {worth}")
             shown = {name: client.describe(name) for name in (sublinear, linear, waits)}
             assert shown[gives]["restarts"] == 0, "it gave a worker in place"
             assert shown[gives]["switches"] > 0
             assert (shown[keeps]["restarts"], shown[keeps]["switches"]) == (0, switches)
             assert shown[waits]["standing"].startswith("queue 1 of 3")
             client.change(waits, "cancel")
-            until(lambda: training() == (3, 3), 240.0, "what was taken comes back")
+            until(lambda: training() == (3, 3), PATIENCE_S, "what was taken comes back")
             for name in (sublinear, linear):
                 client.change(name, "cancel")
             until(
