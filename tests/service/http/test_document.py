@@ -166,7 +166,8 @@ def requests(draw: st.DrawFn, document: dict[str, Any]) -> tuple[dict[str, Any],
         query = [(name, value) for name, value in query if name != "follow"]  # or it would never end
     content = None
     if "requestBody" in operation:
-        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        # What takes bytes, as uploads do, is sent JSON all the same.
+        schema = operation["requestBody"]["content"].get("application/json", {}).get("schema", {})
         body = draw(st.one_of(values_of(schema, document), JSON))
         content = draw(
             st.one_of(

@@ -104,15 +104,15 @@ def said_of(event: Mapping[str, Any]) -> str:
             size = f"{len(workers)} workers train together" if workers else "all workers save and leave"
             size = "one worker trains" if len(workers or ()) == 1 else size
             return f"generation {event['number']}: {size}"
-        case "WorkerReady" | "WorkerStopped":
+        case "WorkerReady" | "WorkerStopped" if "worker" in event:
             return str(event["worker"])
-        case "WorkerEnded":
-            why = f": {event['why']}" if event.get("why") else ""
-            return f"{event['worker']} with status {event['status']}{why}"
-        case "Joined":
+        case "WorkerEnded" if "worker" in event:
+            reason = f": {event['why']}" if event.get("why") else ""
+            return f"{event['worker']} with status {event['status']}{reason}"
+        case "Joined" if "worker" in event:
             lost = f", {event['lost_s']:.2f} s lost" if event.get("lost_s") else ""
             return f"{event['worker']} is in generation {event['number']}, from step {event['step']}{lost}"
-        case "StoreOpened":
+        case "StoreOpened" if "address" in event:
             return f"of generation {event['number']}: {event['address']}"
         case "Submitted" | "ArraySubmitted":
             after = event.get("after") or ()
