@@ -38,12 +38,20 @@ from typing import Any
 import numpy as np
 
 from stretto.jobfile import JobSpec
-from stretto.model import FloatArray, Memory, Trigger
+from stretto.model import BoolArray, FloatArray, Memory, Trigger
 from stretto.scheduler.round import decide
-from stretto.service.forecast.corrections import AT_ONCE_S, DrawnInterval, ForecastRecord, Interval, corrected
+from stretto.service.forecast.corrections import (
+    AT_ONCE_S,
+    JUST_S,
+    DrawnInterval,
+    ForecastRecord,
+    Interval,
+    corrected,
+)
 from stretto.service.forecast.fork import fork_of
 from stretto.service.forecast.simulate import outlook_of
 from stretto.service.scheduling.decision import decided, snapshot_for
+from stretto.service.scheduling.estimates import RESTART_S
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
@@ -77,10 +85,11 @@ SOURCES = {
 }
 GPUS_OF_A_NODE = 8
 PROMISED = 0.8  # of what happens is to lie inside
-JUST_S = 1.0  # beside an interval that still counts as inside, as in the service
 DUE = frozenset({Trigger.ARRIVAL, Trigger.COMPLETION, Trigger.CAPACITY, Trigger.ROUND, Trigger.WAKE})
 LOAD = 1.2  # GPU time that the jobs would take while they come, over that of the cluster: so that jobs wait
 FIRST, LAST = 0.05, 0.9  # of the jobs of a place have ended at its first and last forecast
+MOST_TIMES = 4  # as many GPUs as it asks for, or a quarter: the range of an elastic job
+GAINS = (0.8, 1.0)  # of each doubling of GPUs, by job; the service supposes 0.9 of all
 PLACES, UNCOUNTED = 14, 4  # that jobs are taken from; a service has a past
 
 
@@ -94,17 +103,28 @@ class Arrival:
     said_s: float | None  # by its owner
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """A job holds as many GPUs as before."""
+
+    gpus: int
+    began_s: float  # to get on
+    pace: float  # over that on what it asked for
+
+
 @dataclass
 class World:
     """The state of a service, and jobs that last as long as they should."""
 
     policy: str
     gpus: int
+    is_elastic: bool = False  # jobs may have other sizes than they ask for
     now_s: float = 0.0
     state: State = field(default_factory=State)
     memory: Memory = None
     left_s: dict[str, float] = field(default_factory=dict)  # by job, on what it asked for
-    began_s: dict[str, float] = field(default_factory=dict)  # of jobs that hold GPUs
+    gain: dict[str, float] = field(default_factory=dict)  # by job, of each doubling
+    stretches: dict[str, Stretch] = field(default_factory=dict)  # of jobs that hold GPUs
 
     def __post_init__(self) -> None:
         """A cluster of whole nodes."""
@@ -128,6 +148,10 @@ class World:
         spec["resources"] = {"accelerators": [{"gpu_type": "", "gpus": arrival.gpus}]}
         if arrival.said_s is not None:
             spec["expected_time_s"] = arrival.said_s
+        if self.is_elastic:
+            most = min(MOST_TIMES * arrival.gpus, self.gpus)
+            spec["elastic"] = {"min_gpus": max(arrival.gpus // MOST_TIMES, 1), "max_gpus": most}
+            self.gain[job] = float(np.random.default_rng([int(job), 5]).uniform(*GAINS))
         self.tell(happened.Submitted(job, JobSpec.from_json(spec).to_json(), "ada"))
         self.left_s[job] = arrival.lasts_s
 
@@ -137,25 +161,34 @@ class World:
         plan = decide(snapshot, self.scheduler)
         self.tell(decided(snapshot, plan, self.state.seq, 1.0))
         self.memory = plan.memory
-        for job in list(self.began_s):
-            if not self.state.jobs[job].accounting.held_gpus:  # it was stopped, and goes on later
-                self.left_s[job] -= self.now_s - self.began_s.pop(job)
-        for job in self.state.placement or ():
-            self.began_s.setdefault(str(job), self.now_s)
+        for job, stretch in list(self.stretches.items()):
+            if self.state.jobs[job].accounting.held_gpus != stretch.gpus:  # it was stopped, or resized
+                self.left_s[job] -= max(self.now_s - stretch.began_s, 0.0) * stretch.pace
+                del self.stretches[job]
+        for job, held in (self.state.placement or {}).items():
+            if str(job) not in self.stretches:
+                self.stretches[str(job)] = self.stretch(str(job), held.gpus)
+
+    def stretch(self, job: str, gpus: int) -> Stretch:
+        """It has got GPUs. An elastic job loses the time that the service supposes of every restart."""
+        times = gpus / self.state.jobs[job].job.gpus
+        pace = times * self.gain.get(job, 1.0) ** math.log2(times)
+        return Stretch(gpus, self.now_s + (RESTART_S if self.is_elastic else 0.0), pace)
 
     def end_due(self) -> None:
         """Jobs that have had their time end."""
-        for job in [job for job, began_s in self.began_s.items() if self.ends_s(job) <= self.now_s + 1e-6]:
-            del self.began_s[job]
+        for job in [job for job in self.stretches if self.ends_s(job) <= self.now_s + 1e-6]:
+            del self.stretches[job]
             self.tell(happened.Ended(job, "COMPLETED", 0))
 
     def ends_s(self, job: str) -> float:
         """When a job that holds its GPUs ends."""
-        return self.began_s[job] + self.left_s[job]
+        stretch = self.stretches[job]
+        return stretch.began_s + max(self.left_s[job], 0.0) / stretch.pace
 
     def next_s(self) -> float:
         """When something happens by itself: a job ends, or the policy wants to be asked."""
-        times = [self.ends_s(job) for job in self.began_s]
+        times = [self.ends_s(job) for job in self.stretches]
         if self.state.wake_s is not None and self.state.open:
             times.append(max(self.state.wake_s, self.now_s + 1.0))
         if (round_s := self.scheduler.policy.triggers.round_s) is not None and self.state.open:
@@ -170,6 +203,7 @@ class Told:
     kind: str  # start | end
     said: DrawnInterval
     corrected: Interval
+    place: int  # at which it was made
     at_s: float = math.nan  # it happened
 
 
@@ -178,6 +212,7 @@ class Forecasts:
     """The first forecasts of each job at one place."""
 
     record: ForecastRecord
+    place: int
     told: dict[tuple[str, str], Told] = field(default_factory=dict)  # by kind and job
     noted: set[tuple[str, str]] = field(default_factory=set)  # what is in the record
 
@@ -197,7 +232,7 @@ class Forecasts:
             ):
                 if (kind, job) not in self.told and isfinite(span.middle_s):
                     better = corrected(corrections, kind, span, world.now_s)
-                    self.told[kind, job] = Told(kind, DrawnInterval(world.now_s, span), better)
+                    self.told[kind, job] = Told(kind, DrawnInterval(world.now_s, span), better, self.place)
 
     def note(self, state: State) -> None:
         """What has happened goes into the record."""
@@ -209,7 +244,7 @@ class Forecasts:
                 happened_now.append((at_s, (kind, job)))
         for at_s, key in sorted(happened_now):
             told = self.told[key]
-            self.record.note(told.kind, told.said, at_s)
+            self.record.note(told.kind, told.said, told.corrected, at_s)
             self.told[key] = replace(told, at_s=at_s)
             self.noted.add(key)
 
@@ -245,10 +280,10 @@ def places_of(source: Source, jobs: int, seed: int) -> list[list[Arrival]]:
 
 
 def played(
-    world: World, arrivals: list[Arrival], looks: int, draws: int, record: ForecastRecord
+    world: World, arrivals: list[Arrival], looks: int, draws: int, record: ForecastRecord, place: int = 0
 ) -> list[Told]:
     """Up to the last end."""
-    forecasts = Forecasts(record)
+    forecasts = Forecasts(record, place)
     coming = [(arrival.at_s, number, arrival) for number, arrival in enumerate(arrivals, start=1)]
     heapq.heapify(coming)
     at = iter(np.linspace(FIRST, LAST, looks) * len(arrivals))
@@ -279,15 +314,18 @@ def lived(policy: str, source: Source, wanted: argparse.Namespace) -> list[Told]
     """One service at all places, and what it has told at those that count."""
     record, past, told = ForecastRecord(), DurationErrors(), list[Told]()
     for number, arrivals in enumerate(places_of(source, wanted.jobs, wanted.seed)):
-        world = World(policy, gpus_for(arrivals))
+        world = World(policy, gpus_for(arrivals), wanted.elastic)
         world.state.duration_errors = past
-        here = played(world, arrivals, wanted.forecasts, wanted.draws, record)
+        here = played(world, arrivals, wanted.forecasts, wanted.draws, record, number)
         told += here if number >= UNCOUNTED else []
     return told
 
 
 def figures(told: list[Told], spans: list[Interval]) -> dict[str, Any]:
-    """Of forecasts and their intervals: shares inside, before and after; widths, and scores."""
+    """Of forecasts and their intervals: shares inside, before and after; widths, and scores.
+
+    A standard error is over places, since jobs of one are early or late together.
+    """
     made_s, at_s = np.array([(one.said.made_s, one.at_s) for one in told]).T
     low_s, high_s = np.array([(span.low_s, span.high_s) for span in spans]).T
     early, late = at_s < low_s - JUST_S, at_s > high_s + JUST_S
@@ -296,6 +334,7 @@ def figures(told: list[Told], spans: list[Interval]) -> dict[str, Any]:
     logs = [np.log(np.maximum(each * 3600, 0.0) + AT_ONCE_S) for each in hours]
     return {
         "inside": round(float(1.0 - early.mean() - late.mean()), 3),
+        "inside_error": round(error_over([one.place for one in told], ~(early | late)), 3),
         "early": round(float(early.mean()), 3),
         "late": round(float(late.mean()), 3),
         "unbounded": round(float(1.0 - is_bounded.mean()), 3),
@@ -305,6 +344,13 @@ def figures(told: list[Told], spans: list[Interval]) -> dict[str, Any]:
         "width_log": round(float((logs[1] - logs[0]).mean()), 2),
         "score_log": round(float(scores(*logs).mean()), 2),
     }
+
+
+def error_over(places: list[int], inside: BoolArray) -> float:
+    """The standard error of a share, over places of different numbers of forecasts."""
+    off = np.bincount(places, inside - inside.mean())
+    count = len(set(places))
+    return float(np.sqrt((off**2).sum() * count / max(count - 1, 1)) / len(inside))
 
 
 def scores(low: FloatArray, high: FloatArray, at: FloatArray) -> FloatArray:
@@ -320,6 +366,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=300, help="of each place")
     parser.add_argument("--forecasts", type=int, default=10, help="at each place")
     parser.add_argument("--draws", type=int, default=9)
+    parser.add_argument("--elastic", action="store_true", help="jobs may have a quarter to four times")
     parser.add_argument("--policies", nargs="+", default=["fifo"])
     parser.add_argument("--traces", nargs="+", default=[], help="those whose names begin so; all")
     parser.add_argument("--seed", type=int, default=1, help="of the places, and of what owners say")

@@ -35,7 +35,6 @@ PART_OF_A_CORE = 0.05  # that forecasts take at most, beside the service and wit
 FIRST_S = 20.0  # after a start, and after the first job has come; chosen: others begin then, too
 MOST_WAITING = 1_000  # jobs that wait and are foreseen, the first in line; chosen: copying them takes 20 ms
 OWN = "\0forecasts"  # in whose turn the work is done; no user is called so
-JUST_S = 1.0  # beside an interval that still counts as inside; chosen
 
 log = logging.getLogger(__name__)
 
@@ -132,9 +131,8 @@ class KeptForecasts:
     def _compare(self, kind: str, job: str, at_s: float) -> None:
         drawn, span = self._open.pop((kind, job), (None, None))
         if drawn is not None and span is not None:
-            early, late = at_s < span.low_s - JUST_S, at_s > span.high_s + JUST_S
-            self.found[kind, "early" if early else "late" if late else "inside"] += 1
-            self.record.note(kind, drawn, at_s)
+            self.found[kind, span.side_of(at_s)] += 1
+            self.record.note(kind, drawn, span, at_s)
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
         """How many forecasts have held, of how many, for starts and ends."""

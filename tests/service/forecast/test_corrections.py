@@ -13,11 +13,14 @@ from stretto.service.forecast.corrections import (
     LEAST_KNOWN,
     MISSED,
     MOST_KEPT,
+    MOST_MISSED,
+    STEP,
     Correction,
     DrawnInterval,
     ForecastRecord,
     Interval,
     corrected,
+    followed,
     quantile,
 )
 from stretto.service.forecast.fork import fork_of
@@ -35,7 +38,7 @@ def lived(factor: float, spread: float, count: int, record: ForecastRecord) -> l
         told = corrected(record.corrections((), made_s), "end", drawn, made_s)
         at_s = made_s + HOUR * factor * float(np.exp(spread * draw.normal()))
         held.append(told.low_s <= at_s <= told.high_s)
-        record.note("end", DrawnInterval(made_s, drawn), at_s)
+        record.note("end", DrawnInterval(made_s, drawn), told, at_s)
     return held
 
 
@@ -50,11 +53,63 @@ def lived(factor: float, spread: float, count: int, record: ForecastRecord) -> l
 )
 def test_as_many_hold_as_are_to_hold_however_wrong_the_draws_are(factor: float, spread: float) -> None:
     held = lived(factor, spread, 400, ForecastRecord())
-    aim = 1.0 - 2.0 * MISSED["end"]
+    aim = 1.0 - 2.0 * MISSED
     # The middle stays inside, so that of what is always late or early more hold.
     assert aim - 0.06 <= np.mean(held[100:])
     if factor == 1.0:
         assert np.mean(held[100:]) <= aim + 0.06
+
+
+def queues(sizes: list[int], spread: float, growth: float) -> list[bool]:
+    """Whether forecasts of jobs that wait together hold: what is wrong with one is wrong with its queue.
+
+    growth: by how much more the next queue is off.
+    """
+    draw, held, record = np.random.default_rng(5), [], ForecastRecord()
+    for number, size in enumerate(sizes):
+        made_s, off = 100.0 * HOUR * number, spread * float(np.exp(growth * number)) * draw.normal()
+        drawn = Interval(made_s + 5 * HOUR, made_s + 4 * HOUR, made_s + 6 * HOUR)
+        told = corrected(record.corrections((), made_s), "start", drawn, made_s)
+        at_s = made_s + 5 * HOUR * float(np.exp(off))
+        held += [told.side_of(at_s) == "inside"] * size
+        for _ in range(size):
+            record.note("start", DrawnInterval(made_s, drawn), told, at_s)
+    return held
+
+
+def test_as_many_hold_as_are_to_hold_where_queues_are_ever_further_off() -> None:
+    held = queues([20] * 250, spread=0.1, growth=0.008)
+    assert 0.77 <= np.mean(held[1_000:]) <= 0.86
+
+
+def test_a_level_follows_what_is_missed_and_stays_between_none_and_half() -> None:
+    assert followed(0.1, True) == pytest.approx(0.1 - 0.9 * STEP)
+    assert followed(0.1, False) == pytest.approx(0.1 + 0.1 * STEP)
+    assert followed(0.0, True) == 0.0
+    assert followed(MOST_MISSED, False) == MOST_MISSED
+
+
+@pytest.mark.parametrize(
+    ("after_s", "side"),
+    [(-2.0, "early"), (-0.5, "inside"), (HOUR, "inside"), (2 * HOUR + 0.5, "inside"), (3 * HOUR, "late")],
+)
+def test_what_happens_a_second_beside_an_interval_is_inside(after_s: float, side: str) -> None:
+    assert Interval(2 * HOUR, HOUR, 3 * HOUR).side_of(HOUR + after_s) == side
+
+
+def test_an_interval_that_was_missed_makes_the_next_ones_wider_on_that_side_alone() -> None:
+    def one_more(at_s: float) -> Correction:
+        record = ForecastRecord()
+        lived(1.0, 0.7, 400, record)
+        span = Interval(HOUR, 0.8 * HOUR, 1.2 * HOUR)
+        for _ in range(40):
+            record.note("end", DrawnInterval(0.0, span), span, at_s)
+        del record.rows["end"][400:]  # only the level is looked at
+        return record.corrections((), 0.0)["end"]
+
+    held, late = one_more(HOUR), one_more(2 * HOUR)
+    assert late.high > held.high
+    assert late.low == held.low
 
 
 def test_intervals_are_narrowed_where_they_are_too_wide() -> None:
@@ -97,7 +152,8 @@ def test_what_is_never_reached_stays_so() -> None:
     assert correction.of(Interval(HOUR, HOUR, inf), 0.0).high_s == inf
     record = ForecastRecord()
     for _ in range(LEAST_KNOWN):
-        record.note("end", DrawnInterval(0.0, Interval(HOUR, HOUR, inf)), HOUR)
+        span = Interval(HOUR, HOUR, inf)
+        record.note("end", DrawnInterval(0.0, span), span, HOUR)
     assert record.corrections((), HOUR)["end"].high == 0.0
 
 

@@ -63,7 +63,8 @@ def test_forecasts_are_told_corrected_once_enough_has_become_of_earlier_ones(tmp
             now_s = rig.service.clock.now_s()
             span = Interval(now_s + 3600.0, now_s + 3000.0, now_s + 4000.0)
             for _ in range(30):
-                forecasts.record.note("end", DrawnInterval(now_s, span), now_s + 36_000.0)  # nine hours late
+                late_s = now_s + 36_000.0  # by nine hours
+                forecasts.record.note("end", DrawnInterval(now_s, span), span, late_s)
             forecasts.take({job: (span, span)}, now_s)
             assert forecasts.latest[job][0] == span  # it has started
             assert forecasts.latest[job][1].high_s == pytest.approx(now_s + 36_000.0)
