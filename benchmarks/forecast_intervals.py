@@ -31,6 +31,7 @@ import heapq
 import json
 import math
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
@@ -49,17 +50,27 @@ from stretto.service.forecast.corrections import (
     corrected,
 )
 from stretto.service.forecast.fork import fork_of
-from stretto.service.forecast.simulate import outlook_of
+from stretto.service.forecast.simulate import outlook_of, span_of
 from stretto.service.scheduling.decision import decided, snapshot_for
 from stretto.service.scheduling.estimates import RESTART_S
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state import events as happened
-from stretto.service.state.duration_errors import DurationErrors
+from stretto.service.state.duration_errors import (
+    LEAST_KNOWN,
+    MOST_KEPT,
+    SHORTEST_S,
+    DurationErrors,
+    ErrorDistribution,
+    left_after,
+)
 from stretto.service.state.events import Event
 from stretto.service.state.reducer import apply
+from stretto.service.state.remaining import LEAST_S, LEAST_SHARE, SPREAD, USUAL_S, Basis
 from stretto.service.state.state import State
 from stretto.traces import read_trace
+
+Span = tuple[str, str, Interval]  # kind, job, and what is drawn
 
 
 @dataclass(frozen=True)
@@ -186,6 +197,26 @@ class World:
         stretch = self.stretches[job]
         return stretch.began_s + max(self.left_s[job], 0.0) / stretch.pace
 
+    def foreseen(self, draws: int) -> list[Span]:
+        """What the service says now of all jobs."""
+        fork = fork_of(self.state, self.now_s, memory=self.memory)
+        outlook = outlook_of(fork, draws)
+        spans: list[Span] = []
+        for member in fork.members:
+            job = str(member.job.id)
+            if member.held is None and not self.state.jobs[job].accounting.starts:
+                spans.append(("start", job, outlook.start(job)))
+            spans.append(("end", job, outlook.end(job)))
+        return spans
+
+    def happened_s(self) -> dict[tuple[str, str], float]:
+        """When jobs have started and ended, by kind and job."""
+        jobs = self.state.jobs.items()
+        starts = {("start", str(job)): record.accounting.first_start_s for job, record in jobs}
+        ends = {("end", str(job)): record.ended_s for job, record in jobs}
+        times = {**starts, **ends}
+        return {key: at_s for key, at_s in times.items() if at_s is not None and isfinite(at_s)}
+
     def next_s(self) -> float:
         """When something happens by itself: a job ends, or the policy wants to be asked."""
         times = [self.ends_s(job) for job in self.stretches]
@@ -216,33 +247,20 @@ class Forecasts:
     told: dict[tuple[str, str], Told] = field(default_factory=dict)  # by kind and job
     noted: set[tuple[str, str]] = field(default_factory=set)  # what is in the record
 
-    def foresee(self, world: World, draws: int) -> None:
-        """What is said now of jobs of which nothing was said before."""
-        self.note(world.state)
+    def tell(self, now_s: float, spans: Iterable[Span], happened_s: Mapping[tuple[str, str], float]) -> None:
+        """What is said now of jobs of which nothing was said before. happened_s: by kind and job."""
+        self.note(happened_s)
         waits = ((told.kind, told.said) for key, told in self.told.items() if key not in self.noted)
-        fork = fork_of(world.state, world.now_s, memory=world.memory)
-        outlook = outlook_of(fork, draws)
-        corrections = self.record.corrections(waits, world.now_s)
-        for member in fork.members:
-            job = str(member.job.id)
-            waits_now = member.held is None and not world.state.jobs[job].accounting.starts
-            for kind, span in (
-                *((("start", outlook.start(job)),) if waits_now else ()),
-                ("end", outlook.end(job)),
-            ):
-                if (kind, job) not in self.told and isfinite(span.middle_s):
-                    better = corrected(corrections, kind, span, world.now_s)
-                    self.told[kind, job] = Told(kind, DrawnInterval(world.now_s, span), better, self.place)
+        corrections = self.record.corrections(waits, now_s)
+        for kind, job, span in spans:
+            if (kind, job) not in self.told and isfinite(span.middle_s):
+                better = corrected(corrections, kind, span, now_s)
+                self.told[kind, job] = Told(kind, DrawnInterval(now_s, span), better, self.place)
 
-    def note(self, state: State) -> None:
+    def note(self, happened_s: Mapping[tuple[str, str], float]) -> None:
         """What has happened goes into the record."""
-        happened_now: list[tuple[float, tuple[str, str]]] = []
-        for kind, job in self.told.keys() - self.noted:
-            record = state.jobs[job]
-            at_s = record.accounting.first_start_s if kind == "start" else record.ended_s
-            if at_s is not None and isfinite(at_s):
-                happened_now.append((at_s, (kind, job)))
-        for at_s, key in sorted(happened_now):
+        new = happened_s.keys() & self.told.keys() - self.noted
+        for at_s, key in sorted((happened_s[key], key) for key in new):
             told = self.told[key]
             self.record.note(told.kind, told.said, told.corrected, at_s)
             self.told[key] = replace(told, at_s=at_s)
@@ -296,10 +314,124 @@ def played(
             world.submit(str(number), arrival)
         world.decide()
         if len(world.state.ended) >= look:
-            forecasts.foresee(world, draws)
+            forecasts.tell(world.now_s, world.foreseen(draws), world.happened_s())
             look = next(at, math.inf)
-    forecasts.note(world.state)
+    forecasts.note(world.happened_s())
     return list(forecasts.told.values())
+
+
+# ── the same under strict `fifo` without a service, in a fiftieth of the time: for many services ────────────
+
+
+@dataclass
+class Line:
+    """Jobs that start in the order in which they came, on whole nodes, as `fifo` and `consolidated` do it."""
+
+    free: list[int]  # GPUs, by node
+    runs: list[tuple[float, int, dict[int, int]]] = field(default_factory=list)  # end, job, GPUs by node
+    waits: list[int] = field(default_factory=list)
+    start_s: dict[int, float] = field(default_factory=dict)
+    end_s: dict[int, float] = field(default_factory=dict)
+
+    def go_on(self, now_s: float, gpus: Sequence[int], lasts_s: Mapping[int, float]) -> None:
+        """End what is due, and start what fits: nothing behind a job that does not."""
+        while self.runs and self.runs[0][0] <= now_s + 1e-6:
+            for node, count in heapq.heappop(self.runs)[2].items():
+                self.free[node] += count
+        while self.waits and (where := self.place(gpus[self.waits[0]])):
+            job = self.waits.pop(0)
+            for node, count in where.items():
+                self.free[node] -= count
+            self.start_s[job], self.end_s[job] = now_s, now_s + lasts_s[job]
+            heapq.heappush(self.runs, (self.end_s[job], job, where))
+
+    def place(self, gpus: int) -> dict[int, int]:
+        """Whole nodes, and the rest where it fits best; nothing: there is no room."""
+        whole, rest = divmod(gpus, GPUS_OF_A_NODE)
+        nodes = [node for node, free in enumerate(self.free) if free == GPUS_OF_A_NODE][:whole]
+        where = dict.fromkeys(nodes, GPUS_OF_A_NODE)
+        fits = [(free, node) for node, free in enumerate(self.free) if free >= rest and node not in where]
+        if len(nodes) < whole or (rest and not fits):
+            return {}
+        return {**where, min(fits)[1]: rest} if rest else where
+
+    def future(self, now_s: float, gpus: Sequence[int], left_s: Mapping[int, float]) -> "Line":
+        """What becomes of the jobs that are there, with so much left of each."""
+        runs = [(now_s + left_s[job], job, where) for _, job, where in self.runs]
+        heapq.heapify(runs)
+        ends_s = {job: end_s for end_s, job, _ in runs}
+        line = Line(list(self.free), runs, list(self.waits), {}, ends_s)
+        line.go_on(now_s, gpus, left_s)
+        while line.waits:
+            line.go_on(line.runs[0][0], gpus, left_s)
+        return line
+
+
+def played_in_line(
+    arrivals: list[Arrival], looks: int, draws: int, record: ForecastRecord, past: DurationErrors, place: int
+) -> list[Told]:
+    """As `played`. Draws of what is left are those of the service, and its simulation is `Line`."""
+    line, forecasts = (
+        Line([GPUS_OF_A_NODE] * (gpus_for(arrivals) // GPUS_OF_A_NODE)),
+        Forecasts(record, place),
+    )
+    gpus, lasts_s = [job.gpus for job in arrivals], {row: job.lasts_s for row, job in enumerate(arrivals)}
+    basis = Basis.ASSUMED if arrivals[0].said_s is None else Basis.EXPECTED
+    whole_s = np.array([USUAL_S if job.said_s is None else job.said_s for job in arrivals])
+    errors = past.of_ended.setdefault(basis, [])
+    at = iter(np.linspace(FIRST, LAST, looks) * len(arrivals))
+    look, come, over = next(at), 0, set[int]()
+    while come < len(arrivals) or line.runs:
+        coming_s = arrivals[come].at_s if come < len(arrivals) else math.inf
+        now_s = min(coming_s, line.runs[0][0] if line.runs else math.inf)
+        ended = [job for _, job, _ in line.runs if line.end_s[job] <= now_s + 1e-6]
+        for job in sorted(ended, key=line.start_s.__getitem__):
+            errors.append(math.log(max(now_s - line.start_s[job], SHORTEST_S) / whole_s[job]))
+            if len(errors) > MOST_KEPT:
+                del errors[: MOST_KEPT // 10]
+        over.update(ended)
+        while come < len(arrivals) and arrivals[come].at_s <= now_s:
+            line.waits.append(come)
+            come += 1
+        line.go_on(now_s, gpus, lasts_s)
+        if len(over) >= look:
+            there = np.array(sorted({job for _, job, _ in line.runs} | {*line.waits}))
+            had_s = np.array([now_s - line.start_s.get(job, now_s) for job in there.tolist()])
+            futures = [
+                line.future(now_s, gpus, dict(zip(there.tolist(), left_s.tolist(), strict=True)))
+                for left_s in drawn_left_s(whole_s[there], had_s, basis, errors, draws)
+            ]
+            spans: list[Span] = []
+            for job in there.tolist():
+                if job in line.waits:
+                    spans.append(("start", str(job), span_of([future.start_s[job] for future in futures])))
+                spans.append(("end", str(job), span_of([future.end_s[job] for future in futures])))
+            forecasts.tell(now_s, spans, happened_in_line(line, now_s))
+            look = next(at, math.inf)
+    forecasts.note(happened_in_line(line, math.inf))
+    return list(forecasts.told.values())
+
+
+def happened_in_line(line: Line, now_s: float) -> dict[tuple[str, str], float]:
+    """Starts and ends up to now, by kind and job."""
+    ends = {("end", str(job)): at_s for job, at_s in line.end_s.items() if at_s <= now_s + 1e-6}
+    return ends | {("start", str(job)): at_s for job, at_s in line.start_s.items()}
+
+
+def drawn_left_s(
+    whole_s: FloatArray, had_s: FloatArray, basis: Basis, errors: list[float], draws: int
+) -> Iterator[FloatArray]:
+    """(jobs,) what is left of each, draw by draw: as `fork.factors` has it."""
+    left_s = np.maximum(whole_s - had_s, np.minimum(LEAST_S, LEAST_SHARE * whole_s))
+    lasted = np.log(np.maximum(had_s[had_s > 0], SHORTEST_S) / whole_s[had_s > 0]).tolist()
+    for seed in range(draws):
+        draw = np.random.default_rng([seed, 17])
+        normal = draw.normal(size=len(whole_s))
+        chance = draw.uniform(size=len(whole_s)) if seed else np.full(len(whole_s), 0.5)
+        if len(errors) >= LEAST_KNOWN:
+            yield left_after(whole_s, had_s, ErrorDistribution.of(errors, lasted), chance)
+        else:
+            yield left_s * (np.exp(SPREAD[basis] * normal) if seed else 1.0)
 
 
 def gpus_for(arrivals: list[Arrival]) -> int:
@@ -310,13 +442,16 @@ def gpus_for(arrivals: list[Arrival]) -> int:
     return max(math.ceil(asked / GPUS_OF_A_NODE), math.ceil(widest / GPUS_OF_A_NODE)) * GPUS_OF_A_NODE
 
 
-def lived(policy: str, source: Source, wanted: argparse.Namespace) -> list[Told]:
+def lived(policy: str, source: Source, seed: int, wanted: argparse.Namespace) -> list[Told]:
     """One service at all places, and what it has told at those that count."""
     record, past, told = ForecastRecord(), DurationErrors(), list[Told]()
-    for number, arrivals in enumerate(places_of(source, wanted.jobs, wanted.seed)):
-        world = World(policy, gpus_for(arrivals), wanted.elastic)
-        world.state.duration_errors = past
-        here = played(world, arrivals, wanted.forecasts, wanted.draws, record, number)
+    for number, arrivals in enumerate(places_of(source, wanted.jobs, seed)):
+        if wanted.quick:
+            here = played_in_line(arrivals, wanted.forecasts, wanted.draws, record, past, number)
+        else:
+            world = World(policy, gpus_for(arrivals), wanted.elastic)
+            world.state.duration_errors = past
+            here = played(world, arrivals, wanted.forecasts, wanted.draws, record, number)
         told += here if number >= UNCOUNTED else []
     return told
 
@@ -369,21 +504,27 @@ def main() -> None:
     parser.add_argument("--elastic", action="store_true", help="jobs may have a quarter to four times")
     parser.add_argument("--policies", nargs="+", default=["fifo"])
     parser.add_argument("--traces", nargs="+", default=[], help="those whose names begin so; all")
-    parser.add_argument("--seed", type=int, default=1, help="of the places, and of what owners say")
+    words = "of the places, and of what owners say; each is a service of its own"
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help=words)
+    words = "without a service and its simulator: strict fifo alone, and the same forecasts"
+    parser.add_argument("--quick", action="store_true", help=words)
     wanted = parser.parse_args()
+    if wanted.quick and (wanted.elastic or wanted.policies != ["fifo"]):
+        parser.error("--quick is of fifo alone, without --elastic")
     print(json.dumps({"cores": os.cpu_count(), **vars(wanted)}))
     for policy in wanted.policies:
         for source in SOURCES[wanted.on]:
             if wanted.traces and not source.trace.startswith(tuple(wanted.traces)):
                 continue
-            told = lived(policy, source, wanted)
-            for kind in ("start", "end"):
-                mine = [one for one in told if one.kind == kind]
-                row = {"policy": policy, "trace": source.trace, "owners": source.owners, "kind": kind}
-                row |= {"forecasts": len(mine)}
-                drawn, better = [one.said.span for one in mine], [one.corrected for one in mine]
-                print(json.dumps({**row, "intervals": "drawn", **figures(mine, drawn)}), flush=True)
-                print(json.dumps({**row, "intervals": "corrected", **figures(mine, better)}), flush=True)
+            for seed in wanted.seeds:
+                told = lived(policy, source, seed, wanted)
+                for kind in ("start", "end"):
+                    mine = [one for one in told if one.kind == kind]
+                    row = {"policy": policy, "trace": source.trace, "owners": source.owners, "seed": seed}
+                    row |= {"kind": kind, "forecasts": len(mine)}
+                    drawn, better = [one.said.span for one in mine], [one.corrected for one in mine]
+                    print(json.dumps({**row, "intervals": "drawn", **figures(mine, drawn)}), flush=True)
+                    print(json.dumps({**row, "intervals": "corrected", **figures(mine, better)}), flush=True)
 
 
 if __name__ == "__main__":
