@@ -6,7 +6,7 @@ Asked of the policy itself: a decision is pure, so it can be asked about snapsho
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, isnan, nan
+from math import isfinite, isinf, isnan, nan
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from stretto.model import (
 from stretto.scheduler.constraints.shared_nodes import less_foreign_use
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.forecast.corrections import Interval
-from stretto.service.forecast.fork import Fork, fork_of
+from stretto.service.forecast.fork import Fork, fork_of, turn_in_line
 from stretto.service.forecast.simulate import DRAWS, Forecast, outlook_of, span_json
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.messages import NEVER, gpus_of, headline, span_in_words
@@ -191,7 +191,8 @@ def explained_at_once(
 ) -> dict[str, Any]:
     """The answer without asking the policy anything.
 
-    spans: starts and ends as foreseen at `made_s` in so many draws, up to `reached_s`.
+    spans: starts and ends as foreseen at `made_s` in so many draws, up to `reached_s`. A job behind all that
+    were looked at starts after the last of these, if it is as in a line: `foreseen` says when that is.
     """
     began = time.perf_counter()
     waits, ended = not status.gpus, status.ended_s is not None
@@ -200,18 +201,36 @@ def explained_at_once(
     if when is not None and when.middle_s < now_s:  # it was foreseen to be over by now
         when = Interval(now_s, max(when.low_s, now_s), max(when.high_s, now_s))
     is_foreseen = when is not None and isfinite(when.middle_s)
+    said = list(assumed)
+    if span is None:
+        can_start = waits and not (ended or record.held or status.reason in NEVER)
+        before_s = _last_before_s(state, record, spans) if can_start else nan
+        reached_s = reached_s if isinf(before_s) else max(before_s, now_s)
+        said.append("jobs before it in line start before it, which was not looked at itself")
+    is_known = not isnan(reached_s)
     findings = Findings(
         basis=remaining_of(record, now_s).basis.value if not ended else "",
         when=when if is_foreseen else None,
-        foreseen_s=reached_s if span is not None else nan,
-        draws=draws if span is not None else 0,
+        foreseen_s=reached_s,
+        draws=draws if is_known else 0,
         starts_as=None,
         changes=[],
         holders=_holders_at_once(state, record, spans) if waits and not ended else [],
         prices=_prices_at_once(state),
-        assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *assumed] if span is not None else [],
+        assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *said] if is_known else [],
     )
     return answer_of(status, findings, now_s, state.unix_s, began)
+
+
+def _last_before_s(state: State, record: JobRecord, spans: Mapping[str, tuple[Interval, Interval]]) -> float:
+    """When the last job that was looked at would start; NaN unless this one is in line behind all of them."""
+    others = [(state.open_job(name), start.middle_s) for name, (start, _) in spans.items()]
+    waiting = [
+        (other, start_s) for other, start_s in others if other is not None and not other.accounting.held_gpus
+    ]
+    if not waiting or any(turn_in_line(other) > turn_in_line(record) for other, _ in waiting):
+        return nan
+    return max(start_s for _, start_s in waiting)
 
 
 def _holders_at_once(

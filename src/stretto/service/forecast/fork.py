@@ -211,9 +211,14 @@ def first_in_line(state: State, most_waiting: int | None) -> tuple[list[JobRecor
     waiting = [record for record in records if not record.accounting.held_gpus]
     if most_waiting is None or len(waiting) <= most_waiting:
         return records, 0
-    waiting.sort(key=lambda record: (-record.job.priority, record.number))
+    waiting.sort(key=turn_in_line)
     left_out = {record.id for record in waiting[most_waiting:]}
     return [record for record in records if record.id not in left_out], len(left_out)
+
+
+def turn_in_line(record: JobRecord) -> tuple[int, int]:
+    """What is less of a job that comes earlier: by priority, then by submission."""
+    return -record.job.priority, record.number
 
 
 def _new_types(
