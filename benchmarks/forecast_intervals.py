@@ -395,7 +395,7 @@ def played_in_line(
             come += 1
         line.go_on(now_s, gpus, lasts_s)
         if len(over) >= look:
-            there = np.array(sorted({job for _, job, _ in line.runs} | {*line.waits}))
+            there = np.array(sorted({job for _, job, _ in line.runs} | {*line.waits}), np.int64)
             had_s = np.array([now_s - line.start_s.get(job, now_s) for job in there.tolist()])
             futures = [
                 line.future(now_s, gpus, dict(zip(there.tolist(), left_s.tolist(), strict=True)))

@@ -8,10 +8,10 @@ This is split conformal prediction (Vovk et al. 2005), one side at a time, of qu
 NeurIPS 2019), with scores in logarithms of the time ahead. If the next forecast were exchangeable with those
 of the record, each bound would be missed as often as is aimed at. It is not: jobs that wait in one queue are
 early or late together, and queues differ. So the quantile that is taken follows what is missed, by a small
-step after each forecast that has come true (adaptive conformal inference: Gibbs and Candès, NeurIPS 2021).
-However forecasts come, each bound is then missed as often as is aimed at in the long run, as long as one
-that is moved furthest holds. Deviations: a quantile stays between the largest of the record and its middle,
-where theirs becomes infinite. And what is missed is known only after it has happened, not at the next step.
+step after each forecast that has come true. That is adaptive conformal inference (Gibbs and Candès, NeurIPS
+2021). In the long run each bound is then missed as often as is aimed at, however forecasts come. That needs
+bounds to hold that are moved furthest. Deviations: a quantile stays between the largest of the record and
+its middle, where theirs becomes infinite. And a miss is known long after the forecast, not at the next step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -106,8 +106,7 @@ def corrected(corrections: Corrections, kind: str, span: Interval, now_s: float)
 class ForecastRecord:
     """What became of the first forecasts of jobs: columns early, late and ahead, for each kind.
 
-    Levels say which share of these a bound is to leave outside, early and late, so that as many of the next
-    are missed as is aimed at.
+    Levels say which share of these a bound is to leave outside, early and late. They follow what is missed.
     """
 
     rows: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)

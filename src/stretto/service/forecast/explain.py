@@ -191,8 +191,8 @@ def explained_at_once(
 ) -> dict[str, Any]:
     """The answer without asking the policy anything.
 
-    spans: starts and ends as foreseen at `made_s` in so many draws, up to `reached_s`. A job behind all that
-    were looked at starts after the last of these, if it is as in a line: `foreseen` says when that is.
+    spans: starts and ends as foreseen at `made_s` in so many draws, up to `reached_s`. Of a job behind all
+    that were looked at, `foreseen` says when the last of these starts.
     """
     began = time.perf_counter()
     waits, ended = not status.gpus, status.ended_s is not None
@@ -201,12 +201,12 @@ def explained_at_once(
     if when is not None and when.middle_s < now_s:  # it was foreseen to be over by now
         when = Interval(now_s, max(when.low_s, now_s), max(when.high_s, now_s))
     is_foreseen = when is not None and isfinite(when.middle_s)
-    said = list(assumed)
+    assumptions = list(assumed)
     if span is None:
         can_start = waits and not (ended or record.held or status.reason in NEVER)
         before_s = _last_before_s(state, record, spans) if can_start else nan
         reached_s = reached_s if isinf(before_s) else max(before_s, now_s)
-        said.append("jobs before it in line start before it, which was not looked at itself")
+        assumptions.append("jobs before it in line start before it, which was not looked at itself")
     is_known = not isnan(reached_s)
     findings = Findings(
         basis=remaining_of(record, now_s).basis.value if not ended else "",
@@ -217,7 +217,7 @@ def explained_at_once(
         changes=[],
         holders=_holders_at_once(state, record, spans) if waits and not ended else [],
         prices=_prices_at_once(state),
-        assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *said] if is_known else [],
+        assumed=[f"as foreseen {span_in_words(now_s - made_s)} ago", *assumptions] if is_known else [],
     )
     return answer_of(status, findings, now_s, state.unix_s, began)
 
