@@ -209,6 +209,12 @@ class SpeedsOnDemand(Speeds):
         with span("speeds"):
             return self._table.at(self._rows[rows], self._table.configs + kinds)
 
+    @property
+    def origin(self) -> tuple[object, IntArray] | None:
+        """The table of all that was worked out, unless other speeds were put in its place."""
+        is_table = not {"per_s", "requested_per_s"} & vars(self).keys()
+        return (self._table, self._rows) if is_table else None
+
     def _whole(self, columns: IntArray) -> FloatArray:
         """(jobs, columns); equal rows are worked out once."""
         with span("speeds"):

@@ -195,6 +195,14 @@ class Speeds:
         """(cells,) `requested_per_s` of some rows on some types."""
         return self.requested_per_s[rows, kinds]
 
+    @property
+    def origin(self) -> tuple[object, IntArray] | None:
+        """Where speeds are remembered, and (jobs,) the number of each row there; None: nowhere.
+
+        Rows of one number in the same place have the same speeds, also in other decisions.
+        """
+        return None
+
 
 ANY_NUMBER = np.iinfo(np.int64).max  # of GPUs: nothing bounds how many can be kept busy
 

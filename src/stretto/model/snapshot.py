@@ -231,6 +231,11 @@ class JobTable(JobColumns):
             held_kind=ints([allocation.kind if allocation else -1 for allocation in allocations]),
         )
 
+    def of_rows(self, rows: IntArray) -> "JobTable":
+        """Some of the jobs: what they asked for and what they hold, without any view."""
+        held = (self.held_gpus[rows], self.held_nodes[rows], self.held_kind[rows])
+        return JobTable(self.requests, self.rows[rows], *held)
+
     def limited_to(self, views: frozenset[View]) -> "JobTable":
         """The same table without the columns of any other view."""
         columns = vars(self)

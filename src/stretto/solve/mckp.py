@@ -17,8 +17,18 @@ from numpy.typing import ArrayLike
 from stretto.solve.arrays import BoolArray, FloatArray, IntArray
 from stretto.solve.branching import branched, classes_of
 from stretto.solve.core_dp import ROUNDING, Incumbent, improved, least_loss
+from stretto.solve.core_problem import core_of
 from stretto.solve.lagrangian import Alternatives, Priced, alternatives, search_prices
-from stretto.solve.program import Assignment, Frame, Knapsack, Limits, Program, Proof, read
+from stretto.solve.program import (
+    Assignment,
+    Frame,
+    Knapsack,
+    Limits,
+    Program,
+    Proof,
+    SparseKnapsack,
+    read,
+)
 
 FIRST_LOOK = 10  # part of the updates spent on a proof before anything else is tried; chosen
 REOPENED = (96, 192)  # nearest alternatives reopened to improve a choice, in turn; measured
@@ -49,12 +59,12 @@ def assign(
     column. Beyond that ties fall in a way that depends on the arrays alone. Raises `NoSolution` when the
     forced picks alone exceed a capacity, `ValueError` when a value is no number or `start` does not fit.
     """
-    program, frame = read(problem)
-    first_prices = _start(start, program, frame)
-    if is_held is not None and first_prices is not None and first_prices.any():
-        going_on = _going_on(program, frame, first_prices, is_held, limits)
+    if is_held is not None and start is not None and isinstance(problem, SparseKnapsack):
+        going_on = _going_on(problem, start, is_held, limits)
         if going_on is not None:
             return going_on
+    program, frame = read(problem)
+    first_prices = _start(start, program, frame)
     # Where the best columns of all rows fit together there is nothing to decide.
     free = _unconstrained(program)
     if free is not None:
@@ -69,9 +79,27 @@ def assign(
 
 
 def _going_on(
-    program: Program, frame: Frame, prices: FloatArray, is_held: BoolArray, limits: Limits
+    problem: SparseKnapsack, start: ArrayLike, is_held: BoolArray, limits: Limits
 ) -> Assignment | None:
     """What rows have, but where that loses most, and repaired; None where it may be too far from the best."""
+    # Only cells that a choice near the best may use are read, where it is easily said which.
+    prices = _checked(start, problem.capacity)
+    if not prices.any():
+        return None
+    cells = np.arange(problem.row.size)
+    if cells.size and not problem.shares_units:
+        problem, cells = core_of(problem, prices, is_held, MOST_REPAIRED)
+    program, frame = read(problem)
+    chosen = _kept(program, frame, prices / frame.unit, is_held[cells], limits)
+    if chosen is None:
+        return None
+    return replace(chosen, cell=np.where(chosen.cell >= 0, cells[chosen.cell], -1))
+
+
+def _kept(
+    program: Program, frame: Frame, prices: FloatArray, is_held: BoolArray, limits: Limits
+) -> Assignment | None:
+    """The same for a problem that was read."""
     reduced = program.worth - prices[program.kind] * program.units
     near = alternatives(program, prices, MOST_REPAIRED, reduced)
     most = reduced[near.base]
@@ -134,10 +162,15 @@ def _start(prices: ArrayLike | None, program: Program, frame: Frame) -> FloatArr
     """Prices in worth instead of value."""
     if prices is None:
         return None
+    return _checked(prices, program.capacity) / frame.unit
+
+
+def _checked(prices: ArrayLike, capacity: IntArray) -> FloatArray:
+    """Prices as an array; ValueError where they are none."""
     start = np.asarray(prices, dtype=np.float64)
-    if start.shape != program.capacity.shape or not np.isfinite(start).all():
-        raise ValueError(f"start must be {program.capacity.size} prices, got {start.tolist()}")
-    return start / frame.unit
+    if start.shape != capacity.shape or not np.isfinite(start).all():
+        raise ValueError(f"start must be {capacity.size} prices, got {start.tolist()}")
+    return start
 
 
 def _searched(program: Program, priced: Priced, near: Alternatives, limits: Limits) -> tuple[Incumbent, int]:
@@ -368,14 +401,14 @@ def _alike(program: Program) -> list[IntArray]:
     # Rows whose sums (of whole numbers) differ are not alike. Only the others are compared cell by cell.
     sums = np.add.reduceat(program.plain.view(np.int64) * (2 * program.column + 1), program.start)
     _, which, count = np.unique(sums, return_inverse=True, return_counts=True)
-    groups: dict[tuple[int, bytes], list[int]] = {}
+    groups: dict[tuple[bytes, bytes], list[int]] = {}
     start, end = program.start, program.end
     for row in np.flatnonzero(count[which] > 1).tolist():
         cells = slice(int(start[row]), int(end[row]))
         key = program.plain[cells].tobytes() + program.column[cells].tobytes()
         if not program.shares_units:
             key += program.units[cells].tobytes()
-        sort = 0 if program.sort is None else int(program.sort[row])
+        sort = b"" if program.sort is None else program.sort[row].tobytes()
         groups.setdefault((sort, key), []).append(row)
     return [np.array(rows) for rows in groups.values() if len(rows) > 1]
 

@@ -94,7 +94,7 @@ class SparseKnapsack:
     # (rows,) a cell that must be picked, whatever its value, or -1; given empty: -1 for all
     forced: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     prefer: FloatArray | None = None  # (cells,) decides among choices of equal value, see `mckp.assign`
-    # (rows,) only rows of one sort may count as alike; None: all are
+    # (rows,) or (rows, parts): only rows of one sort may count as alike; None: all are
     sort: IntArray | None = None
     # Whether a column takes the same units in every row
     shares_units: bool = False
@@ -185,7 +185,7 @@ class Program:
     units: IntArray  # (cells,)
     kind: IntArray  # (cells,)
     capacity: IntArray  # (kinds,)
-    sort: IntArray | None  # (rows,) only rows of one sort may count as alike; None: all are
+    sort: IntArray | None  # (rows,) or (rows, parts) only rows of one sort may be alike; None: all are
     shares_units: bool  # a column takes the same units in every row
     size: int  # cells there would be if every row might pick every column
 
@@ -253,11 +253,11 @@ def read(problem: Knapsack) -> tuple[Program, Frame]:
     free = np.flatnonzero(given.forced < 0)
     capacity, forced_value = given.capacity, 0.0
     if free.size < given.rows:
-        capacity, forced_value = _without_forced(given)
+        capacity, forced_value = without_forced(given)
 
     # Only what a free row could pick; `~(<=)` instead of `>` lets NaN through, to be refused below.
     useful = given.allowed & ~(given.value <= 0) & (given.units <= capacity[given.kind])
-    useful[_of_forced_rows(given)] = False
+    useful[cells_of_forced_rows(given)] = False
     cell = np.flatnonzero(useful)
     position = given.column[cell]
     if given.shares_units:
@@ -351,7 +351,7 @@ def _by_kind_and_units(given: SparseKnapsack) -> IntArray:
     return place
 
 
-def _of_forced_rows(given: SparseKnapsack) -> IntArray:
+def cells_of_forced_rows(given: SparseKnapsack) -> IntArray:
     """The cells of all rows that are forced."""
     rows = np.flatnonzero(given.forced >= 0)
     begin, end = (np.searchsorted(given.row, rows, side=side) for side in ("left", "right"))
@@ -365,14 +365,14 @@ def _preferences(given: SparseKnapsack, cell: IntArray, rows: int) -> tuple[Floa
     if given.prefer is None:
         return None, 0.0
     size = np.abs(given.prefer)
-    size[_of_forced_rows(given)] = 0.0
+    size[cells_of_forced_rows(given)] = 0.0
     most = float(size.max(initial=0.0)) * rows
     if most == 0.0:
         return np.zeros(cell.size), 0.0
     return given.prefer[cell] * (EQUAL / most), EQUAL
 
 
-def _without_forced(given: SparseKnapsack) -> tuple[IntArray, float]:
+def without_forced(given: SparseKnapsack) -> tuple[IntArray, float]:
     """Capacity left beside the forced picks, and what those are worth."""
     rows = np.flatnonzero(given.forced >= 0)
     cells = given.forced[rows]

@@ -16,6 +16,13 @@ class Cells:
     rows: int
     row: IntArray  # (cells,) ascending
     column: IntArray  # (cells,) ascending within a row
+    bounds: IntArray  # (rows + 1,) where the cells of each row begin, and behind the last
+
+    @classmethod
+    def by_count(cls, count: IntArray, column: IntArray) -> "Cells":
+        """So many cells in each row, in these columns."""
+        bounds = np.concatenate([[0], np.cumsum(count)])
+        return cls(len(count), np.repeat(np.arange(len(count)), count), column, bounds)
 
     @classmethod
     def between(cls, begin: IntArray, end: IntArray) -> "Cells":
@@ -23,26 +30,28 @@ class Cells:
         count = np.maximum(end - begin, 0).ravel()
         starts = np.cumsum(count) - count
         column = np.arange(int(count.sum())) + np.repeat(begin.ravel() - starts, count)
-        row = np.repeat(np.arange(len(begin)), count.reshape(begin.shape).sum(axis=1))
-        return cls(len(begin), row, column)
+        return cls.by_count(count.reshape(begin.shape).sum(axis=1), column)
 
     @cached_property
     def begins(self) -> IntArray:
         """The first cell of each row that has one."""
-        begins: IntArray = np.flatnonzero(np.diff(self.row, prepend=-1))
+        begins: IntArray = self.bounds[:-1][self.count > 0]
         return begins
+
+    @cached_property
+    def count(self) -> IntArray:
+        """(rows,) cells."""
+        return np.diff(self.bounds)
 
     def of_rows(self, rows: IntArray) -> IntArray:
         """The cells of some rows, which ascend."""
-        begin, end = (np.searchsorted(self.row, rows, side=side) for side in ("left", "right"))
-        count = end - begin
+        begin, count = self.bounds[rows], self.count[rows]
         cells: IntArray = np.arange(int(count.sum())) + np.repeat(begin - (count.cumsum() - count), count)
         return cells
 
     def by_row(self, values: FloatArray) -> list[FloatArray]:
         """The values of each row."""
-        ends = np.searchsorted(self.row, np.arange(1, self.rows + 1)).tolist()
-        return [values[begin:end] for begin, end in pairwise([0, *ends])]
+        return [values[begin:end] for begin, end in pairwise(self.bounds.tolist())]
 
     def any(self, mask: BoolArray) -> BoolArray:
         """(rows,) whether it holds for some cell of the row."""

@@ -1,6 +1,6 @@
 """Sia: goodput of every job on every bundle of GPUs, and the best choice of bundles as one program."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from stretto.model import (
     Cluster,
     Configurations,
     FloatArray,
+    IntArray,
     PolicyTraits,
     Shares,
     Snapshot,
@@ -23,6 +24,7 @@ from stretto.model import (
 )
 from stretto.model.timing import span
 from stretto.policies.sia.configurations import ConfigurationSet, restart_costs_s
+from stretto.policies.sia.last_round import Facts, Last, Round
 from stretto.settings import CheckedSettings, setting
 from stretto.solve import assign
 
@@ -102,6 +104,8 @@ class Sia(CheckedSettings, space="policy"):
     # jobs from which a round goes on from the last one; chosen: of fewer, all can be decided anew quickly
     goes_on_from: int = setting(5_000, at_least=1)
 
+    _last: Last = field(default_factory=Last, init=False, repr=False, compare=False)
+
     @property
     def profiles_first(self) -> bool:
         """Whether a live service runs the first job of a model on one GPU of each type; section 3.2."""
@@ -119,8 +123,9 @@ class Sia(CheckedSettings, space="policy"):
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """One configuration, or none, for every job: sections 3.3 and 3.4 in their order."""
         # The configuration set C with its goodputs (3.3), and (r_i G_ij)^p of equation 4 as a worth (3.4).
-        configs = self._configuration_set(snapshot, speeds)
-        worth = self._worth(snapshot, speeds, configs)
+        is_large = len(snapshot.jobs) >= self.goes_on_from
+        configs, normal = self._configuration_set(snapshot, speeds, keeps=is_large)
+        worth = self._worth(snapshot, speeds, configs, normal)
         # Non-preemptive jobs and reservations are constraints on the choice (3.4, the last paragraph).
         valid = configs.valid.copy()
         forced, capacity = configs.forced(snapshot, valid, worth)
@@ -128,13 +133,11 @@ class Sia(CheckedSettings, space="policy"):
         with span("solve"):
             prefer = _prefer(configs, valid) + configs.fewest_first(snapshot.jobs)
             problem = configs.knapsack(worth, valid, capacity, forced, prefer)
-            is_large = len(snapshot.jobs) >= self.goes_on_from
             if is_large and (prices := _prices_before(snapshot, capacity.size)) is not None:
                 chosen = assign(problem, start=prices, is_held=configs.current)
             else:
                 chosen = assign(problem)
-        lacks_room = configs.lacks_room(configs.valid, forced, capacity)
-        shares = configs.shares(snapshot, chosen, lacks_room)
+        shares = configs.shares(snapshot, chosen, forced, capacity)
         return replace(shares, memory=SiaMemory(tuple(chosen.prices.tolist()))) if is_large else shares
 
     def pays(self, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
@@ -142,45 +145,69 @@ class Sia(CheckedSettings, space="policy"):
 
         In the units of `Shares.prices`: a configuration is chosen where its worth exceeds its price.
         """
-        configs = self._configuration_set(snapshot, speeds)
-        per_gpu = self._worth(snapshot, speeds, configs) / np.maximum(configs.gpus, 1)
+        configs, normal = self._configuration_set(snapshot, speeds)
+        per_gpu = self._worth(snapshot, speeds, configs, normal) / np.maximum(configs.gpus, 1)
         most = np.full((len(snapshot.jobs), len(snapshot.cluster.types)), np.nan)
         cells = np.flatnonzero(configs.valid)
         np.fmax.at(most, (configs.cells.row[cells], configs.kind[cells]), per_gpu[cells])
         return np.where(np.isfinite(most), most, np.nan)
 
-    def _configuration_set(self, snapshot: Snapshot, speeds: Speeds) -> ConfigurationSet:
-        """Section 3.3, with the doubling rule of 3.1 in replicas."""
+    def _configuration_set(
+        self, snapshot: Snapshot, speeds: Speeds, keeps: bool = False
+    ) -> tuple[ConfigurationSet, FloatArray]:
+        """Section 3.3, with the doubling rule of 3.1 in replicas, and the goodputs as jobs compare.
+
+        keeps: for the next round, and as far as nothing has changed from the last one.
+        """
         # An oracle may have been shown speeds on GPUs that the job never held.
         seen = np.minimum(speeds.observed_gpus, snapshot.jobs.progress.largest_held_gpus[:, None])
-        return ConfigurationSet.of(snapshot, speeds, seen, self.growth)
 
-    def _worth(self, snapshot: Snapshot, speeds: Speeds, configs: ConfigurationSet) -> FloatArray:
-        """λ -/+ (r G / min G)^p, (cells,); section 3.4, equations 3 to 5."""
-        jobs, cells, valid = snapshot.jobs, configs.cells, configs.valid
+        def make(rows: IntArray) -> ConfigurationSet:
+            return ConfigurationSet.of_rows(snapshot, speeds, rows, seen, self.growth)
+
+        if not keeps:
+            configs = make(np.arange(len(snapshot.jobs)))
+            return configs, self._normal(configs)
+        made_by = Round.of if self._last.round is None else self._last.round.next
+        self._last.round = now = made_by(Facts.of(snapshot, speeds), make, self._normal)
+        return now.configs, now.normal
+
+    def _normal(self, configs: ConfigurationSet) -> FloatArray:
+        """(cells,) G / min G in GPUs of the configuration that is worst, so that jobs compare (3.4).
+
+        1 where it may not run; no number where it may, though nothing is known of its speed.
+        """
+        ranges, cells, valid = configs.ranges, configs.cells, configs.valid
         goodput = configs.goodput
         if self.first_type is FirstType.BLIND:
-            goodput = np.where(speeds.modelled[cells.row], goodput, 1.0)
-        # Normalise each row by its least goodput, in GPUs of that configuration, so that jobs compare (3.4).
+            goodput = np.where(ranges.modelled[cells.row], goodput, 1.0)
         lowest = cells.least(np.where(valid, goodput, np.inf))
         worst = configs.kind[cells.first(valid & (goodput == lowest[cells.row]))] if len(goodput) else 0
-        rows = np.arange(len(jobs))
-        least_gpus = np.maximum(configs.replica[rows, worst], jobs.fewest_gpus[rows, worst])
+        rows = np.arange(len(ranges))
+        least_gpus = np.maximum(ranges.replica[rows, worst], ranges.fewest[rows, worst])
         # A job that serves needs what keeps its service level; with less it does nothing.
-        if jobs.serves.any():
+        if ranges.serves.any():
             fewest = cells.least(np.where(valid, configs.gpus, np.inf))
-            least_gpus = np.where(jobs.serves, fewest, least_gpus)
-        units = np.where(configs.fixed, configs.request[rows, worst], least_gpus)
-        # Only where it is valid: for all others there is nothing to normalise by.
+            least_gpus = np.where(ranges.serves, fewest, least_gpus)
+        units = np.where(ranges.fixed, ranges.request[rows, worst], least_gpus)
+        normal = np.ones(len(goodput))
         some = np.flatnonzero(valid)
         row = cells.row[some]
-        normal = goodput[some] / lowest[row] * units[row]
+        normal[some] = goodput[some] / lowest[row] * units[row]
+        return normal
+
+    def _worth(
+        self, snapshot: Snapshot, speeds: Speeds, configs: ConfigurationSet, normal: FloatArray
+    ) -> FloatArray:
+        """λ -/+ (r G / min G)^p, (cells,); section 3.4, equations 3 to 5."""
         # Equation 3 lowers every configuration but the present one.
-        factor = self._restart_factors(snapshot, speeds, configs.runs)
-        normal *= np.where(configs.current[some], 1.0, factor[row])
-        powered = np.ones(len(goodput))
+        factor = np.repeat(self._restart_factors(snapshot, speeds, configs.runs), configs.cells.count)
+        factor[configs.current_cells] = 1.0
+        scaled = normal * factor
+        if not np.isfinite(normal.sum()):  # of a reserved job of which nothing is known, say
+            scaled = np.where(np.isfinite(scaled), scaled, 1.0)
         with np.errstate(divide="ignore"):
-            powered[some] = np.where(np.isfinite(normal), normal, 1.0) ** self.fairness_power
+            powered = scaled**self.fairness_power
         if self.decimals >= 0:
             powered = np.round(powered, self.decimals)
         if self.fairness_power > 0:
@@ -216,5 +243,5 @@ def _prefer(configs: ConfigurationSet, valid: BoolArray) -> FloatArray:
     waiting = configs.cells.of_rows(np.flatnonzero(~configs.runs))
     waiting = waiting[valid[waiting]]
     prefer[waiting] = configs.kind[waiting] * LATER_IS_BETTER
-    prefer[configs.current] = CURRENT_IS_BETTER
+    prefer[configs.current_cells] = CURRENT_IS_BETTER
     return prefer

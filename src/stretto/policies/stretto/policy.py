@@ -126,8 +126,7 @@ class Stretto(CheckedSettings, space="policy"):
         with span("solve"):
             prefer = np.where(configs.current, CURRENT_IS_BETTER, 0.0) + configs.fewest_first(snapshot.jobs)
             chosen = assign(configs.knapsack(worth, valid, capacity, forced, prefer))
-        lacks_room = configs.lacks_room(configs.valid, forced, capacity)
-        shares = configs.shares(snapshot, chosen, lacks_room)
+        shares = configs.shares(snapshot, chosen, forced, capacity)
         return replace(
             shares,
             memory=Remembered(lifetimes, known.due.promises(snapshot.jobs.ids)),
