@@ -10,7 +10,7 @@ import re
 # Folder or file → what is run of it: names as pytest has them, with parameters, or a pattern of such.
 CONFORMANCE = "tests/conformance/"
 OVER = r".*\[(local|emulated|slurm)\b"
-OVER_RAY = (  # a worker is an actor there, which begins and ends in seconds
+FEW = (  # where a worker begins and ends in seconds, and where few machines have the servers
     "test_a_worker_goes_from_its_start_to_being_forgotten",
     "test_workers_on_one_node_have_gpus_of_their_own",
     "test_an_elastic_job_grows_and_shrinks_and_keeps_its_other_workers",
@@ -35,7 +35,7 @@ CHOSEN = {
     ),
     "tests/service/http/test_browser_access.py": ("test_axe_finds_nothing_serious.*",),
     "tests/service/tls/test_service_with_tls.py": ("test_a_name_that_the_certificate_does_not_have_.*",),
-    CONFORMANCE: (OVER, *(rf"{name}\[ray\b" for name in OVER_RAY)),
+    CONFORMANCE: (OVER, *(rf"{name}\[(ray|kubernetes)\b" for name in FEW)),
 }
 
 

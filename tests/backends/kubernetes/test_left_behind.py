@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from tests.backends.kubernetes.in_memory import api_in_memory, kubeconfig, until
-from tests.backends.kubernetes.memory_server import MemoryServer, a_node
+from tests.backends.kubernetes.memory_server import MemoryServer, a_node, a_pod
 from tests.backends.kubernetes.test_faults import WORKER, bind, name_of
 
 from stretto.backends.kubernetes import backend as backends
 from stretto.backends.kubernetes import job_secrets, manifests
 from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
+from stretto.backends.kubernetes.gated_pods import PLACED_BY
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import IdUsed
 
@@ -179,3 +180,57 @@ async def test_a_start_that_finds_a_copy_in_its_place_has_been_made_before(
             with pytest.raises(IdUsed, match=r"worker 7\.1\.0 has run before: what is there is a copy"):
                 await again.start(WORKER)
             assert await again.workers() == []
+
+
+# A copy of a pod that had not begun does not say of which pod it is one.
+
+
+def copied_before_it_began(server: MemoryServer) -> str:
+    """The uid of the copy."""
+    assert manifests.POD_UID not in server.objects["pods"]["jobs", name_of()]["metadata"]["annotations"]
+    copied(server, "jobs")
+    return str(server.objects["pods"]["jobs", name_of()]["metadata"]["uid"])
+
+
+async def test_a_copy_of_a_pod_that_had_not_begun_is_not_the_worker(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as server, service(tmp_path / "first", server) as running:
+        await running.start(WORKER)
+        copy_uid = copied_before_it_began(server)
+        known = running.pod_informer.items
+        await until(lambda: known["jobs", name_of()].metadata.uid == copy_uid)
+        (worker,) = await running.workers()
+        assert (worker.phase, worker.why) == ("ended", "its pod was taken away, finalizer and all")
+        await running.forget(worker.id)
+        server.change("pods", name_of(), {"metadata": {"labels": {"x": "y"}}}, "jobs")
+        await until(lambda: "x" in known["jobs", name_of()].metadata.labels)
+        assert await running.workers() == []
+        assert [node.others for node in await running.nodes()] == [0, 2], "the copy is somebody else's"
+
+
+async def test_a_copy_of_a_pod_that_had_not_begun_is_not_the_worker_after_a_restart(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as server:
+        async with service(tmp_path / "first", server) as first:
+            await first.start(WORKER)
+        copied_before_it_began(server)
+        async with service(tmp_path / "first", server, {"7": ""}) as again:
+            assert await again.workers() == []
+            with pytest.raises(IdUsed, match="what is there is a copy of its pod"):
+                await again.start(WORKER)
+            assert await again.workers() == []
+            assert ("jobs", name_of()) in server.objects["pods"], "what others own is left alone"
+
+
+@pytest.mark.parametrize("worker_id", ["../7.1.0", "/tmp/7.1.0", ".7", "", "7.1.0\n"])
+async def test_a_pod_whose_worker_could_be_no_file_of_a_log_is_no_worker(
+    tmp_path: Path, worker_id: str
+) -> None:
+    async with cluster(tmp_path) as server, service(tmp_path / "first", server) as running:
+        labels = {manifests.SERVICE: "s1", PLACED_BY: "s1"}
+        for name, more in ((manifests.pod_name("s1", worker_id), 1), ("placed", 2)):
+            pod = a_pod(name, "k1", gpus=1, namespace="jobs")
+            pod["metadata"] |= {"labels": dict([*labels.items()][:more]), "annotations": {}}
+            pod["metadata"]["annotations"] = {manifests.WORKER: worker_id, manifests.NODE: "k1"}
+            server.put("pods", pod)
+        await until(lambda: len(running.pod_informer.items) == 2)
+        assert await running.workers() == []
+        assert [node.others for node in await running.nodes()] == [0, 2]

@@ -189,7 +189,11 @@ class KubernetesBackend:
                 return
             name = pods.worker_id(pod)
             own_namespace = self.job_namespaces.get(name.partition(".")[0], "")
-            is_ours = is_placed or pods.is_worker(pod, self.service, self.ours.get(name), own_namespace)
+            known = self.ours.get(name)
+            is_ours = is_placed or (
+                pods.is_worker(pod, self.service, known, own_namespace)
+                and self.logs.pod_of(name) in ("", pod.metadata.uid)
+            )
         else:
             is_ours = is_placed
         if self.foreign.put(pod, is_there=after is not None and not is_ours):
@@ -207,6 +211,7 @@ class KubernetesBackend:
             self.ours[worker_id] = after
             self.vanished.pop(worker_id, None)
             if not is_placed:
+                self.logs.note_pod(worker_id, after.metadata.uid)
                 self._follow_log(worker_id, after)
             elif self._has_ended(worker_id) and not self.logs.is_complete(worker_id):
                 self.logs.finish(worker_id)  # all that there is of it says where to look
@@ -323,7 +328,8 @@ class KubernetesBackend:
             await self.prepared.put_into(namespace)
             self.logs.begin(worker.id)
             async with self.secrets.during(namespace, worker):
-                pod = await pod_starts.create(self.api, namespace, worker, manifest)
+                known = self.logs.pod_of(worker.id)
+                pod = await pod_starts.create(self.api, namespace, worker, manifest, known)
                 self.pod_informer.put(pod)
         except Refusal as refusal:
             self.prepared.doubt(namespace)  # it may have been made anew since, and lack what we put there

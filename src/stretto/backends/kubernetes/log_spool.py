@@ -2,7 +2,8 @@
 
 Each log is followed while its pod runs. Lines come with a stamp. By it a follower that was cut off, or a
 service that begins again, goes on where it was. `ID.at` beside a log says up to which stamp it is written,
-and how long it then was. What the workers of a job have written is bounded: what is oldest goes first.
+how long it then was, and whose log it is. What the workers of a job have written is bounded: what is oldest
+goes first.
 """
 
 import asyncio
@@ -46,6 +47,7 @@ class Position:
     same: int = 0  # lines with exactly this stamp
     size: int = 0  # bytes of the log
     complete: bool = False
+    pod: str = ""  # uid of the pod whose log it is; "" while none is known
 
 
 class LogSpool:
@@ -56,6 +58,7 @@ class LogSpool:
         self.folder, self.api = folder, api
         self.bound = LogBound(max_log_bytes)
         self.followers: dict[str, asyncio.Task[None]] = {}
+        self._pods: dict[str, str] = {}  # what positions say of them, as far as it was asked
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.by_job: dict[str, set[Path]] = defaultdict(set)  # all logs that there are
         for path in folder.glob("*.log"):
@@ -72,6 +75,23 @@ class LogSpool:
     def knows(self, worker_id: str) -> bool:
         """Whether there is a log of this worker."""
         return self.path(worker_id).exists()
+
+    def pod_of(self, worker_id: str) -> str:
+        """The uid of the only pod that this worker has had; "" while none is known."""
+        if worker_id not in self._pods:
+            self._pods[worker_id] = self._position(worker_id).pod
+        return self._pods[worker_id]
+
+    def note_pod(self, worker_id: str, uid: str) -> None:
+        """Note the pod of a worker, once: another one by the same name is none of it."""
+        if self.pod_of(worker_id):
+            return
+        self._pods[worker_id] = uid
+        try:
+            self.begin(worker_id)
+            self._save(worker_id, self._position(worker_id))
+        except OSError as failure:  # it is known as long as this service lives
+            log.warning("pod of %s: %s", worker_id, failure)
 
     def begin(self, worker_id: str, words: str = "") -> None:
         """There is a log from now on, though nothing is written yet. words: a first line of our own."""
@@ -206,6 +226,7 @@ class LogSpool:
                 follower.cancel()
             for path in (self.path(worker_id), self._at(worker_id)):
                 path.unlink(missing_ok=True)
+            self._pods.pop(worker_id, None)
             self.by_job[job_of(worker_id)].discard(self.path(worker_id))
             if not self.by_job[job_of(worker_id)]:
                 del self.by_job[job_of(worker_id)]
@@ -244,6 +265,7 @@ class LogSpool:
         if not self.knows(worker_id):
             return  # deleted
         position.complete = position.complete or self.is_complete(worker_id)
+        position.pod = self._pods.get(worker_id) or position.pod
         part = self._at(worker_id).with_suffix(".part")
         part.write_text(json.dumps(vars(position)), encoding="ascii")
         part.replace(self._at(worker_id))

@@ -9,8 +9,10 @@ from stretto.backends.kubernetes.objects import Pod
 from stretto.backends.protocol import IdUsed, NotNow, StartRefused, WorkerStart
 
 
-async def create(api: Api, namespace: str, worker: WorkerStart, manifest: Mapping[str, Any]) -> Pod:
-    """The pod of a worker, also where it was created before.
+async def create(
+    api: Api, namespace: str, worker: WorkerStart, manifest: Mapping[str, Any], known: str = ""
+) -> Pod:
+    """The pod of a worker, also where it was created before. known: its uid then, "" where it is not known.
 
     Raises Refusal, NotNow, StartRefused where that was for something else, and IdUsed where it is gone and
     others have put a copy in its place.
@@ -23,7 +25,7 @@ async def create(api: Api, namespace: str, worker: WorkerStart, manifest: Mappin
     existing = await api.get(PODS, namespace, manifest["metadata"]["name"])
     if existing is None:
         raise NotNow(f"worker {worker.id}: its pod is just going away")
-    if pods.is_copy(existing):
+    if pods.is_copy(existing) or known not in ("", existing.metadata.uid):
         raise IdUsed(f"worker {worker.id} has run before: what is there is a copy of its pod")
     check_same(worker, existing)
     return existing

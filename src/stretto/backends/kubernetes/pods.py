@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from stretto.agent.requests import WORKER_ID
 from stretto.backends.kubernetes import manifests
 from stretto.backends.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
 from stretto.backends.protocol import WorkerState
@@ -48,8 +49,9 @@ class Trouble:
 
 
 def worker_id(pod: Pod) -> str:
-    """Of the worker that it is."""
-    return pod.metadata.annotations.get(manifests.WORKER, "")
+    """Of the worker that it is; "" where it names none, or what would be no file in a folder of logs."""
+    text = pod.metadata.annotations.get(manifests.WORKER, "")
+    return text if WORKER_ID.fullmatch(text) else ""
 
 
 def job_of(pod: Pod) -> str:
@@ -95,7 +97,7 @@ def is_worker(pod: Pod, service: str, known: Pod | None, namespace: str = "") ->
     is the one. Labels and annotations are easily copied, as when a namespace is restored under another
     name. A name is one pod's in its namespace, at one time.
     """
-    if is_copy(pod):
+    if is_copy(pod) or not worker_id(pod):
         return False
     if namespace and pod.metadata.namespace != namespace:
         return False
