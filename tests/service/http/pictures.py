@@ -31,7 +31,7 @@ PAGES = {  # and what is there once it has its data, in a scene with jobs
     "cluster": ("/", ".node .part"),
     "queue": ("/queue", "table.jobs tbody tr"),
     "timeline": ("/timeline", ".lanes li .area"),
-    "whatif": ("/whatif?policy=fifo", "table.sides tbody tr"),
+    "whatif": ("/whatif?policy=fifo", "table.sides tbody tr, .foretold .wrong"),  # too many jobs
     "people": ("/people", "section[aria-labelledby=usage] tbody tr"),
     "decisions": ("/decisions", "section[aria-labelledby=decided] tbody tr"),
     "job": ("/jobs/JOB", "pre.log"),

@@ -52,7 +52,7 @@ function Standing({ state, person }) {
   return html`<p class="standing">
     <span class=${`dot ${state}`} aria-hidden="true"></span><span>${state === "live" ? "live" : state}</span>
     ${now && html`<span class="quiet policy">policy ${now.policy}</span>`}
-    ${person && !person.is_open && html`<span>${person.user} <span class="quiet">${person.role}</span></span> <button class="small" onClick=${out}>Log out</button>`}
+    ${person && !person.is_open && html`<span>${person.user}${person.role !== person.user && html` <span class="quiet">${person.role}</span>`}</span> <button class="small" onClick=${out}>Log out</button>`}
   </p>`;
 }
 

@@ -19,14 +19,18 @@ export function rounds(low, high, count = 4, isWhole = false) {
   return marks;
 }
 
-/** Labels at the edges stay inside. */
-export const edge = (x) => (x < 45 ? "start" : x > 955 ? "end" : "");
+/** Labels at the edges stay inside; of a narrow picture they are a larger part. */
+export const edge = (x) => {
+  const near = innerWidth < 720 ? 100 : 45;
+  return x < near ? "start" : x > WIDE - near ? "end" : "";
+};
 
 const line = (points, isStepped) => points.map(([x, y], index) => (index && isStepped ? `H${x.toFixed(1)}V${y.toFixed(2)}` : `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(2)}`)).join("");
 
 /**
  * series: {name, colour: a class, points: [[x, y]], kind: "line", "steps" or "dots", words: (x, y) => lines that are said of a point}.
  * xMarks: [[x, text]]; without them round numbers. fromZero: whether the vertical axis begins at 0. isWhole: whether its values are counts.
+ * until: what is now, on a horizontal axis of times; it ends there.
  */
 export function Chart({ title, unit, xName, series, xMarks, until, fromZero = true, isWhole = false, note = "" }) {
   const there = series.filter((each) => each.points.length);
@@ -38,6 +42,8 @@ export function Chart({ title, unit, xName, series, xMarks, until, fromZero = tr
   const marks = rounds(least, most, 4, isWhole), low = fromZero ? least : Math.min(least, marks[0]), high = Math.max(most, marks.at(-1)) + 0.04 * (most - low);
   const y = (value) => TALL - ((value - low) / (high - low)) * TALL;
   const across = (xMarks ?? rounds(at.fromS, at.untilS, 6).map((x) => [x, number(x)])).map(([x, text]) => [at.x(x), text]);
+  const apart = innerWidth < 720 ? 200 : 110, isNow = until !== undefined;
+  const labels = isNow ? [...across.filter(([x]) => x < WIDE - apart), [WIDE, "now"]] : across;
   const shapes = there.map((each) => ({ ...each, path: each.points.map(([px, py]) => [at.x(px), y(py)]) }));
   const stops = there.flatMap((each) => each.points.map(([px, py]) => ({ x: at.x(px) / WIDE, text: each.words(px, py) }))).sort((a, b) => a.x - b.x);
   return html`<figure class="chart"><figcaption><h3>${title} <span class="quiet">${unit}</span></h3>
@@ -47,7 +53,7 @@ export function Chart({ title, unit, xName, series, xMarks, until, fromZero = tr
         ${marks.map((mark) => html`<line key=${mark} class="tick" x1="0" x2=${WIDE} y1=${y(mark)} y2=${y(mark)} />`)}
         ${shapes.filter((each) => each.kind !== "dots").map((each) => html`<path key=${each.name} class=${`curve ${each.colour}`} d=${line([...each.path, ...(each.kind === "steps" ? [[WIDE, each.path.at(-1)[1]]] : [])], each.kind === "steps")} />`)}
         </svg>${shapes.filter((each) => each.kind === "dots").map((each) => each.path.map(([px, py], index) => html`<i key=${`${each.name} ${index}`} class=${`spot ${each.colour}`} style=${{ left: `${px / 10}%`, top: `${(100 * py) / TALL}%` }}></i>`))}<//></div>
-      <div class="axis" aria-hidden="true">${across.filter(([x]) => x >= 0 && x <= WIDE).map(([x, text]) => html`<span key=${x} class=${edge(x)} style=${{ left: `${x / 10}%` }}>${text}</span>`)}</div></div>
+      <div class="axis" aria-hidden="true">${labels.filter(([x]) => x >= 0 && x <= WIDE).map(([x, text]) => html`<${isNow && x === WIDE ? "b" : "span"} key=${x} class=${edge(x)} style=${{ left: `${x / 10}%` }}>${text}<//>`)}</div></div>
     <p class="x-name quiet">${xName}${note && html` · ${note}`}</p></figure>`;
 }
 

@@ -5,7 +5,10 @@ import { head, jobs, nodes, queues } from "./data.js";
 import { colour, duration, percent, plural } from "./format.js";
 
 const IDLE_EVERY_S = 15;
-const LEGEND = [["free", "free"], ["others", "used outside Stretto"], ["ending", "its last worker still ends"], ["hidden-job", "another user's job"], ["shut", "closed or down"]];
+const LEGEND = [["free", "free"], ["others", "used outside Stretto"], ["ending", "its last worker still ends"], ["hidden-job", "another user's job"], ["shut", "cordoned, down, or with its lender"]];
+
+/** A node of a lender that is not on loan: no job may hold anything there. */
+const isLent = (node) => Boolean(node.lender) && !node.on_loan;
 
 export function Cluster() {
   const [allNodes, allJobs, now] = useSignals(nodes, jobs, head);
@@ -33,18 +36,33 @@ export function Cluster() {
 function byType(all) {
   const types = new Map();
   for (const node of all) {
-    if (!types.has(node.gpu_type)) types.set(node.gpu_type, { nodes: [], gpus: 0, held: 0, free: 0, tainted: 0, others: 0, down: 0, busy: [] });
+    if (!types.has(node.gpu_type)) types.set(node.gpu_type, { nodes: [], gpus: 0, held: 0, free: 0, tainted: 0, others: 0, down: 0, lent: 0, busy: [] });
     const group = types.get(node.gpu_type);
     group.nodes.push(node);
     group.gpus += node.gpus;
     group.others += node.others;
-    if (node.up && node.taints.length) group.tainted += node.free;
+    if (node.up && isLent(node)) group.lent += restOf(node);
+    else if (node.up && node.taints.length) group.tainted += node.free;
     else if (!node.up || node.closed) group.down += node.up ? node.free : node.gpus;
     else group.free += node.free;
     for (const use of node.gpu_use) if (use && use.busy !== null) group.busy.push(use.busy);
-    group.held += node.up ? node.gpus - node.free - node.others : 0;
+    group.held += node.up ? (isLent(node) ? node.gpus - restOf(node) : node.gpus - node.free) - node.others : 0;
   }
   return types;
+}
+
+/** GPUs of a node that nothing is known to hold. */
+const restOf = (node) => Math.max(node.gpus - node.others - node.ending - Object.values(node.jobs).reduce((sum, gpus) => sum + gpus, 0), 0);
+
+/** What sets a node apart, in the words of `stretto nodes list`, and why. */
+function noteOf(node) {
+  const because = (word) => `${word}${node.why ? `: ${node.why}` : ""}`;
+  if (!node.up) return because("down");
+  if (isLent(node)) return `${node.lender} has it`;
+  if (node.taints.length) return `tainted: ${node.taints.join(", ")}`;
+  if (node.drained) return because("drained");
+  if (node.closed) return because("cordoned");
+  return [node.lender && `on loan from ${node.lender}`, node.why].filter(Boolean).join("; ");
 }
 
 function TypeCard({ type, group, isChosen }) {
@@ -53,7 +71,7 @@ function TypeCard({ type, group, isChosen }) {
     <h3>${type}</h3>
     <p class="figure">${group.held}<span class="unit"> of ${group.gpus} GPUs in use</span></p>
     <${Meter} share=${share} label=${`${type} in use`} />
-    <p class="quiet">${group.free} free${group.tainted ? `, ${group.tainted} free on tainted nodes` : ""}${group.others ? `, ${group.others} used outside` : ""}${group.down ? `, ${group.down} closed or down` : ""}</p>
+    <p class="quiet">${group.free} free${group.tainted ? `, ${group.tainted} free on tainted nodes` : ""}${group.others ? `, ${group.others} used outside` : ""}${group.down ? `, ${group.down} cordoned or down` : ""}${group.lent ? `, ${group.lent} with their lender` : ""}</p>
     ${group.busy.length > 0 && html`<p class="quiet">busy ${percent(group.busy.reduce((sum, busy) => sum + busy, 0) / group.busy.length)} of the time</p>`}
   </button></li>`;
 }
@@ -74,24 +92,25 @@ function Node({ node, jobs: all }) {
   const own = Object.entries(node.jobs);
   const shown = own.reduce((sum, [, gpus]) => sum + gpus, 0);
   const usable = node.up ? node.gpus : 0;
-  const hidden = Math.max(usable - node.free - node.others - node.ending - shown, 0);
-  const isShut = !node.up || (node.closed && !node.taints.length) || (node.lender && !node.on_loan);
-  const note = !node.up ? "down" : node.drained ? "draining" : node.taints.length ? `tainted: ${node.taints.join(", ")}` : node.closed ? "closed" : node.lender ? (node.on_loan ? `on loan from ${node.lender}` : `${node.lender} has it`) : "";
+  const away = !node.up ? node.gpus : isLent(node) ? restOf(node) : 0;
+  const hidden = isLent(node) ? 0 : Math.max(usable - node.free - node.others - node.ending - shown, 0);
+  const isShut = !node.up || (node.closed && !node.taints.length) || isLent(node);
+  const note = noteOf(node);
   const parts = [
     ...own.map(([id, gpus]) => ({ id, gpus, job: all.get(id) })),
   ];
   return html`<li class=${`node${isShut ? " shut" : ""}`}>
-    <span class="name" title=${node.why || node.address}>${node.name}</span>
+    <span class="name" title=${[node.name, node.address].filter(Boolean).join(", ")}>${node.name}</span>
     <span class="bar" role="group" aria-label=${`${node.name}: ${shown + hidden} of ${node.gpus} GPUs in use${note ? `, ${note}` : ""}`}>
       ${parts.map(({ id, gpus, job }) => html`<${Link} key=${id} href=${`/jobs/${id}`} class=${`part ${colour(id)}`} style=${{ flexGrow: gpus }} title=${`${job?.name ?? ""} (${id}): ${plural(gpus, "GPU")}`} aria-label=${`${job?.name ?? "job"} ${id}: ${plural(gpus, "GPU")}`}><span class="count">${gpus}</span><span class="holder">${job?.name ?? ""}</span><//>`)}
       ${hidden > 0 && html`<span class="part hidden-job" style=${{ flexGrow: hidden }} title="jobs of other users">${hidden}</span>`}
       ${node.others > 0 && html`<span class="part others" style=${{ flexGrow: node.others }} title="used outside Stretto">${node.others}</span>`}
       ${node.up && node.ending > 0 && html`<span class="part ending" style=${{ flexGrow: node.ending }} title="no job is to hold them; workers still end there">${node.ending}</span>`}
-      ${node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}
-      ${!node.up && html`<span class="part shut" style=${{ flexGrow: node.gpus }}></span>`}
+      ${node.up && node.free > 0 && html`<span class="part free" style=${{ flexGrow: node.free }}>${node.free}</span>`}
+      ${away > 0 && html`<span class="part shut" style=${{ flexGrow: away }}></span>`}
     </span>
     ${node.busy !== null && html`<span class="note" title=${node.gpu_use.map((use, gpu) => `GPU ${gpu}: ${use ? `busy ${use.busy === null ? "unknown" : percent(use.busy)}, ${use.memory_gb} of ${use.memory_total_gb} GB` : "unknown"}`).join("\n")}>busy ${percent(node.busy)}</span>`}
-    ${note && html`<span class="note">${note}</span>`}
+    ${note && html`<span class="note" title=${note}>${note}</span>`}
   </li>`;
 }
 

@@ -9,8 +9,8 @@ import { Tip } from "./scrub.js";
 
 const EVERY_S = 3, PRICES_S = 10;
 const HOURS = [0.25, 1, 4, 24, 168];
-const DUE = { arrival: "a job came", completion: "a job ended", round: "its round", epoch_end: "an epoch ended", capacity: "nodes changed",
-  profile_done: "a job was profiled", wake: "a time it asked for", lenders: "a lender's need" };
+const DUE = { arrival: "a job was submitted or released", completion: "a job ended", round: "its round was due", epoch_end: "an epoch ended", capacity: "nodes came or went",
+  profile_done: "a job was profiled", wake: "a time came that it had asked for", lenders: "a lender needs other nodes" };
 const VERBS = { start: "started", stop: "stopped", grow: "grew", shrink: "shrank", move: "moved", retune: "changed batch" };
 
 export function Decisions() {
@@ -25,7 +25,7 @@ export function Decisions() {
   const chosen = Number(query("again"));
   return html`
     <${Prices} />
-    <section aria-labelledby="decided"><h2 id="decided">Decisions <span class="quiet">by ${shown.policy}; half within ${took(shown.took_ms_p50)}, 95 % within ${took(shown.took_ms_p95)}</span></h2>
+    <section aria-labelledby="decided"><h2 id="decided">Decisions <span class="quiet">by ${shown.policy}; ${shown.decisions.length === 1 ? `it took ${took(shown.took_ms_p50)}` : `half within ${took(shown.took_ms_p50)}, 95 % within ${took(shown.took_ms_p95)}`}</span></h2>
       <div class="filters"><span class="choice" role="group" aria-label="which decisions"><button type="button" aria-pressed=${!all} onClick=${() => setQuery({ show: "" })}>with changes</button><button type="button" aria-pressed=${all} onClick=${() => setQuery({ show: "all" })}>all</button></span>
         <span class="quiet about">${changing.length} of the newest ${shown.decisions.length} changed anything.</span></div>
       ${chosen > 0 && html`<${Again} key=${chosen} seq=${chosen} />`}

@@ -34,6 +34,7 @@ export function Job({ id }) {
     <nav class="crumbs" aria-label="where this is"><${Link} href="/queue">Queue<//> › ${job.queue && html`<${Link} href=${`/queue?queue=${encodeURIComponent(job.queue)}`}>${job.queue}<//> › `}${job.id}</nav>
     <h2 class="title">${job.name} <${State} state=${job.state} /></h2>
     ${because && !job.gpus && html`<p class=${`why-box${job.ended_s === null ? "" : " ended"}`}>${because}</p>`}
+    ${job.remark && html`<p class="why-box">${job.remark.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part))}</p>`}
     <${Actions} job=${job} />
     <dl class="facts-grid"><${Facts} job=${job} now=${now} foreseen=${line?.forecast?.jobs[id]} /></dl>
     ${waits && html`<section aria-labelledby="why"><h3 id="why">Why it waits <code class="quiet">stretto explain ${id}</code></h3><${Why} id=${id} place=${line && [line.place.get(id) ?? null, line.waiting]} /></section>`}
@@ -54,24 +55,26 @@ function Facts({ job, now, foreseen }) {
   const nowUnix = now.unix_s + nowS() - now.now_s;
   const since = (at) => html`<time title=${clock(now.unix_s - now.now_s + at)}>${duration(nowS() - at)} ago</time>`;
   const most = job.gpus_max >= UNLIMITED ? "no limit" : job.gpus_max;
-  const range = job.gpus_min === job.gpus_max ? `asks for ${job.gpus_min}` : `between ${job.gpus_min} and ${most}`;
+  const isOver = job.ended_s !== null;
+  const range = job.gpus_min === job.gpus_max ? `${isOver ? "asked" : "asks"} for ${job.gpus_min}` : `between ${job.gpus_min} and ${most}`;
   const end = foreseen?.end;
   const named = Object.entries(job.progress?.metrics ?? {}); // by the names that its script gives them
   const progress = Object.entries(job.progress ?? {}).filter(([key, value]) => PROGRESS[key] && typeof value === "number" && !(key === "metric" && named.length));
   return html`
-    <${Fact} name="GPUs">${job.gpus ? `${job.gpus} × ${job.gpu_type}` : "none"} <span class="quiet">${range}</span><//>
+    <${Fact} name="GPUs">${job.gpus ? `${job.gpus} × ${job.gpu_type}, ` : isOver ? "" : "none, "}<span class="quiet">${range}</span><//>
     <${Fact} name="Nodes">${Object.entries(job.nodes).map(([node, gpus]) => `${node} (${gpus})`).join(", ") || "–"}<//>
     ${job.gpus > 0 && job.gpus_busy !== null && html`<${Fact} name="GPUs busy">${percent(job.gpus_busy)} <span class="quiet">of the time</span><//>`}
     ${job.gpus > 0 && job.gpu_memory_gb !== null && html`<${Fact} name="GPU memory">${number(job.gpu_memory_gb)} <span class="quiet">of ${number(job.gpu_memory_total_gb)} GB</span><//>`}
     <${Fact} name="Done">${job.share_done === null ? html`<span class="quiet">not known</span>` : html`<${Progress} share=${job.share_done} text=${percent(job.share_done)} />`}<//>
-    ${job.ended_s === null ? html`<${Fact} name="Ends">${job.gpus && end?.middle ? html`in ${duration(end.middle - nowUnix)} <span class="quiet">${spread(end, nowUnix, true)}</span>` : job.gpus && job.left_s !== null ? html`in ${duration(job.left_s)} <span class="quiet">at its present pace</span>` : html`<span class="quiet">not foreseen</span>`}<//>`
-      : html`<${Fact} name="Ended">${since(job.ended_s)}${job.status === null ? "" : html` <span class="quiet">status ${job.status}</span>`}<//>`}
+    ${job.ended_s === null ? html`<${Fact} name="Ends">${job.gpus && end?.middle ? html`in ${spread(end, nowUnix)}` : job.gpus && job.left_s !== null ? html`in ${duration(job.left_s)}, <span class="quiet">at its present pace</span>` : html`<span class="quiet">not foreseen</span>`}<//>`
+      : html`<${Fact} name="Ended">${since(job.ended_s)}${job.status === null ? "" : html`, <span class="quiet">status ${job.status}</span>`}<//>`}
     <${Fact} name="Submitted">${since(job.submitted_s)}<//>
     <${Fact} name="Waited">${duration(job.waited_s)}<//>
     <${Fact} name="GPU time">${gpuTime(job.gpu_s)}<//>
-    <${Fact} name="Resizes">${job.resizes} <span class="quiet">${plural(job.restarts, "restart")}</span><//>
+    <${Fact} name="Resizes">${job.resizes}<//>
+    ${job.restarts > 0 && html`<${Fact} name="Started again">${plural(job.restarts, "time")}, <span class="quiet">after it held nothing</span><//>`}
     <${Fact} name="User">${job.user || "–"}<//>
-    <${Fact} name="Queue">${job.queue || "–"}${job.priority ? html` <span class="quiet">priority ${job.priority}</span>` : ""}<//>
+    <${Fact} name="Queue">${job.queue || "–"}${job.priority ? html`, <span class="quiet">priority ${job.priority}</span>` : ""}<//>
     ${job.outlook?.promise && html`<${Fact} name="Deadline">${PROMISES[job.outlook.promise] ?? job.outlook.promise}<//>`}
     ${job.standing && html`<${Fact} name=${`Under ${now.policy}`}>${job.standing}<//>`}
     ${job.attempts?.at(-1)?.why && html`<${Fact} name="Attempt">${job.attempts.at(-1).number} <span class="quiet">${job.attempts.at(-1).why}</span><//>`}
@@ -89,7 +92,7 @@ function Speeds({ speeds }) {
   const unit = speeds.is_relative ? "Relative speed" : "Steps a second";
   const about = speeds.is_relative ? "Nothing was measured yet: 1 is its speed on the GPUs that it asks for."
     : !speeds.measurements ? "Nothing was measured yet; its own profile says how fast one worker is."
-    : `${plural(speeds.measurements, "operating point")} measured, ${speeds.of_model} of them by other jobs of its model.`;
+    : `${plural(speeds.measurements, "operating point")} measured${speeds.of_model ? `, ${speeds.of_model} of them by other jobs of its model` : ""}.`;
   return html`<details class="speeds"><summary><h3 id="speeds">Speeds that policies are shown <span class="quiet">${about}</span></h3></summary>
     <div class="scroll bounded" tabindex="0" role="region" aria-labelledby="speeds"><table><thead><tr><th scope="col">GPU type</th><th scope="col" class="number">GPUs</th><th scope="col">Nodes</th><th scope="col" class="number">${unit}</th><th scope="col" class="number">Error</th><th scope="col">Source</th></tr></thead>
     <tbody>${entries.map((entry) => html`<tr key=${`${entry.gpu_type} ${entry.gpus} ${entry.spread}`}><td>${entry.gpu_type}</td><td class="number">${entry.gpus}</td><td>${entry.spread ? "spread" : "fewest"}</td>

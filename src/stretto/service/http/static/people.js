@@ -34,7 +34,7 @@ function Shares({ rows }) {
       <th scope="row"><span class=${`level-${Math.min(row.queues.length, 4)}`}>${row.name || "no name"} <span class="quiet">${row.kind}</span></span></th>
       <td class="number">${plural(row.held_gpus, "GPU")}</td><td class="number">${number(row.entitled_gpus)} GPUs</td>
       <td class="number">${row.borrowed_gpus ? plural(row.borrowed_gpus, "GPU") : "–"}</td><td class="number">${row.quota_gpus === null ? "–" : plural(row.quota_gpus, "GPU")}</td>
-      <td class="number">${number(row.shares)}</td><td class="number">${number(row.usage_gpu_hours)} GPU-h</td>
+      <td class="number">${number(row.shares)}</td><td class="number">${places(row.usage_gpu_hours)} GPU-h</td>
       <td><${Meter} share=${row.factor} label="how far ahead it is in line" /></td></tr>`)}</tbody></table></div>`;
 }
 

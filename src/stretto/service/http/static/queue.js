@@ -90,7 +90,7 @@ function Row({ job, place, at, foreseen, until }) {
   const chosen = query("job") === job.id;
   return html`<tr role="row" aria-rowindex=${at + 2} class=${chosen ? "chosen" : ""}>
     <td role="cell" class="number place">${place ? place.toLocaleString("en") : ""}</td>
-    <th role="rowheader" scope="row" class="who"><${Link} href=${`/jobs/${job.id}`}><span class=${`swatch ${colour(job.id)}`} aria-hidden="true"></span>${job.name} <span class="quiet">${job.id}</span><//><small class="quiet">${job.user || "no user"} · ${job.queue || "no queue"}${job.priority ? ` · priority ${job.priority}` : ""}</small></th>
+    <th role="rowheader" scope="row" class="who"><${Link} href=${`/jobs/${job.id}`}><span class=${`swatch ${colour(job.id)}`} aria-hidden="true"></span><span class="called">${job.name}</span> <span class="quiet">${job.id}</span><//><small class="quiet">${job.user || "no user"} · ${job.queue || "no queue"}${job.priority ? ` · priority ${job.priority}` : ""}</small></th>
     <td role="cell" class="is"><${State} state=${job.state} /></td>
     <td role="cell" class="size">${size(job)}<small class="quiet">${job.gpus ? job.gpu_type : ""}</small></td>
     <td role="cell" class="done">${job.share_done === null ? "" : html`<${Progress} share=${job.share_done} text=${percent(job.share_done)} />`}</td>
@@ -109,5 +109,5 @@ function When({ job, foreseen, until }) {
   if (job.gpus && job.left_s !== null) return html`ends in ${duration(job.left_s)}<small class="quiet">at its present pace</small>`;
   if (span && until - nowUnix >= SHORT_S) return html`<span class="quiet">not within ${duration(until - nowUnix)}</span>`;
   if (span) return html`<span class="quiet">not foreseen yet</span>`;
-  return html`<span class="quiet">–</span>`;
+  return html`<span class="quiet nothing">–</span>`;
 }

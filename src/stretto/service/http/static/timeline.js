@@ -2,7 +2,7 @@
 
 import { html, still, useInSight, useMemo, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
 import { call, head, jobs, queues } from "./data.js";
-import { colour, moment, plural } from "./format.js";
+import { colour, moment, number, plural } from "./format.js";
 import { WIDE, between, fanOf, line, scale, stepped, ticks } from "./shapes.js";
 import { edge, rounds } from "./chart.js";
 import { Scrub, Tip } from "./scrub.js";
@@ -15,6 +15,7 @@ const AT_ONCE = 100; // jobs that are asked for together
 const LIVE_MS = 700, QUIET_MS = 10_000, PATIENT = 8; // between two looks; a look that takes long is taken less often
 const ROW = 46, NARROW_ROW = 74; // pixels: rows are of one height
 const TALL = 30, SUM_TALL = 150;
+const SEEN = 1 / 75; // of the height of the sum: what is smaller shows no colour
 
 const chosen = (key, usual, choices) => {
   const value = Number(query(key) || usual);
@@ -56,7 +57,7 @@ function scaleOf(shown, ahead) {
 function said(ahead, { answer, error, since }) {
   if (!ahead) return "No forecast is asked for.";
   if (since) return `The forecast is being worked out${since > 1 ? `, ${since} s so far` : ""}…`;
-  if (error) return `There is no forecast: ${error}`;
+  if (error) return `There is no forecast: ${error.replace(/^the forecast /, "it ")}`;
   if (!answer) return "";
   const known = answer.held.middle.findIndex((value) => value === null);
   const far = known < 0 ? "" : ` It reaches ${moment(answer.unix_s + known * answer.step_s)}, in the seconds that a question may take.`;
@@ -113,9 +114,10 @@ function useSizes(hours, span) {
 
 /** All jobs together: the largest have areas of their own. */
 function Sum({ shown, at, fan }) {
-  const { areas, held, step_s: stepS } = shown;
+  const { held, step_s: stepS } = shown;
   const ahead = fan ? fanOf(fan.held, fan.now_s, fan.step_s, shown.now_s) : null;
   const most = 1.04 * Math.max(shown.gpus, ...held, ...(ahead ? ahead.high.map(([, value]) => value) : []), 1);
+  const areas = shown.areas.filter((area) => Math.max(...area.held) > SEEN * most);
   const ground = held.map(() => 0);
   const times = held.map((_, index) => shown.from_s + index * stepS);
   const steps = (values) => values.map((value, index) => [times[index], value]);
@@ -128,7 +130,7 @@ function Sum({ shown, at, fan }) {
     ...areas.filter((area) => area.held[index] > 0).map((area) => `${area.held[index].toFixed(1)}  ${area.name} (${area.id})`)] }));
   (ahead?.middle ?? []).forEach(([atS, value], index) => stops.push({ x: at.x(atS) / WIDE, text: [`${timeOf(shown, atS)}, foreseen`, `${value} GPUs held (${ahead.low[index][1]} to ${ahead.high[index][1]})`] }));
   const marks = rounds(0, most / 1.04).map((mark) => [mark, SUM_TALL - (mark / most) * SUM_TALL]);
-  return html`<div class="sum"><p class="quiet sum-unit">GPUs held by all jobs</p><div class="plot"><div class="y-axis" aria-hidden="true">${marks.map(([mark, y]) => html`<span key=${mark} style=${{ top: `${(100 * y) / SUM_TALL}%` }}>${mark}</span>`)}</div><div class="canvas"><${Scrub} label="GPUs held by all jobs" stops=${stops}>
+  return html`<div class="sum"><p class="quiet sum-unit">GPUs held by all jobs</p><div class="plot"><div class="y-axis" aria-hidden="true">${marks.map(([mark, y]) => html`<span key=${mark} style=${{ top: `${(100 * y) / SUM_TALL}%` }}>${number(mark)}</span>`)}</div><div class="canvas"><${Scrub} label="GPUs held by all jobs" stops=${stops}>
       <svg viewBox=${`0 0 ${WIDE} ${SUM_TALL}`} preserveAspectRatio="none" aria-hidden="true">
         <path class="others" d=${stepped(steps(held), shown.now_s, at, most, SUM_TALL)} />
         ${layers.map(({ area, path }) => html`<path key=${area.id} class=${`area ${colour(area.id)}`} d=${path} />`)}
@@ -138,7 +140,7 @@ function Sum({ shown, at, fan }) {
         <line class="there" x1="0" x2=${WIDE} y1=${SUM_TALL - (shown.gpus / most) * SUM_TALL} y2=${SUM_TALL - (shown.gpus / most) * SUM_TALL} />
       </svg><//></div>
     <${Axis} at=${at} /></div>
-    <div class="quiet key-line"><span>Dotted: all ${shown.gpus} GPUs of the cluster.${layers.length > 0 ? " Grey: jobs that have no colour here." : ""}</span>${layers.length > 0 && html`<ul class="names" aria-label="jobs that held most">${[...layers].reverse().map(({ area }) => html`<li key=${area.id}><${Link} href=${`/jobs/${area.id}`}><span class=${`swatch ${colour(area.id)}`} aria-hidden="true"></span>${area.name} ${area.id}<//></li>`)}</ul>`}</div></div>`;
+    <div class="quiet key-line"><span>Dotted: all ${plural(shown.gpus, "GPU")} of the cluster.${layers.length > 0 ? " Grey: jobs that have no colour here." : shown.areas.length > 0 ? " Grey: jobs, each too small for a colour of its own." : ""}</span>${layers.length > 0 && html`<ul class="names" aria-label="jobs that held most">${[...layers].reverse().map(({ area }) => html`<li key=${area.id}><${Link} href=${`/jobs/${area.id}`}><span class=${`swatch ${colour(area.id)}`} aria-hidden="true"></span>${area.name} ${area.id}<//></li>`)}</ul>`}</div></div>`;
 }
 
 const StillSum = still(Sum);
@@ -187,7 +189,7 @@ function Lane({ row, top, height, shown, at, fan, ahead, gpus: told, isChosen, c
   const waits = row.ended_s === null && !held;
   const stops = stopsOf(row, shown, at, fan, waits);
   return html`<li class=${`lane ${colour(row.id)}${isChosen ? " chosen" : ""}`} style=${style} aria-setsize=${count} aria-posinset=${place + 1}>
-    <span class="who"><${Link} href=${`/jobs/${row.id}`}><span class=${`swatch ${colour(row.id)}`} aria-hidden="true"></span>${row.name} <span class="quiet">${row.id}</span><//></span>
+    <span class="who"><${Link} href=${`/jobs/${row.id}`}><span class=${`swatch ${colour(row.id)}`} aria-hidden="true"></span><span class="called">${row.name}</span> <span class="quiet">${row.id}</span><//></span>
     <${Scrub} label=${`Changes of ${row.name} (${row.id})`} stops=${stops} onPick=${() => setQuery({ job: isChosen ? "" : row.id })}>
       <svg viewBox=${`0 0 ${WIDE} ${TALL}`} preserveAspectRatio="none" aria-hidden="true">
         <${Grid} at=${at} tall=${TALL} />

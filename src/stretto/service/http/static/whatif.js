@@ -1,7 +1,7 @@
 // What if: the open jobs as things are, beside another policy, more nodes, or fewer jobs.
 
 import { html, useInSight, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
-import { call, head, jobs, nodes } from "./data.js";
+import { call, head, jobs, nodes, who } from "./data.js";
 import { colour, duration, moment, plural } from "./format.js";
 
 const ROW = 44;
@@ -107,11 +107,11 @@ function Without({ ids, all }) {
 const middle = (span) => span?.middle ?? null;
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 
-function Difference({ before, after, words = ["shorter", "longer"] }) {
+function Difference({ before, after, words = ["shorter", "longer"], isShort = false }) {
   if (before === null || after === null || before === undefined || after === undefined) return html`<span class="quiet">–</span>`;
   const gain = after - before;
   if (Math.abs(gain) < SOON_S) return html`<span class="quiet">the same</span>`;
-  return html`<span class=${gain < 0 ? "better" : "worse"}>${gain < 0 ? "▼" : "▲"} ${duration(Math.abs(gain))} ${words[gain < 0 ? 0 : 1]}</span>`;
+  return html`<span class=${gain < 0 ? "better" : "worse"}>${gain < 0 ? "▼" : "▲"} ${duration(Math.abs(gain))} <span class=${isShort ? "sr" : ""}>${words[gain < 0 ? 0 : 1]}</span></span>`;
 }
 
 /** The middle of some futures, and below it where most of them lie. from: what is 0. */
@@ -142,10 +142,10 @@ function Answer({ answer, isOld }) {
     ${[present, changed].filter((side) => side && side.until && side.jobs.some((job) => middle(job.end) === null)).map((side) => html`<p class="quiet about">Under ${side.policy} ${plural(side.draws, "future")} reached ${moment(side.until)}, in the seconds that a question may take. Jobs that end later have no end here.</p>`)}
     ${present.jobs.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="in figures"><table class="sides"><thead><tr><td><span class="sr">figure</span></td><th scope="col">now: ${present.policy}</th>${changed && html`<th scope="col">then: ${changed.policy}</th><th scope="col">difference</th>`}</tr></thead>
       <tbody>${facts.map(([name, shown, [one, other], words]) => html`<tr key=${name}><th scope="row">${name}</th><td>${shown(present)}</td>${changed && html`<td>${shown(changed)}</td><td><${Difference} before=${one} after=${other} words=${words} /></td>`}</tr>`)}</tbody></table></div>`}
-    <h3>Jobs <span class="quiet">${plural(present.jobs.length, "job")}${changed && changed.jobs.length !== present.jobs.length ? `, ${changed.jobs.length.toLocaleString("en")} then` : ""}; the middle of ${plural(present.draws, "future")}${changed && changed.draws !== present.draws ? `, and of ${changed.draws} then` : ""}</span></h3>
-    ${present.jobs.length ? html`<${Jobs} present=${present} after=${after} now=${now} isTwo=${Boolean(changed)} />` : html`<${Empty} command="stretto submit job.yaml">No job of yours is open.<//>`}
-    ${Object.keys(answer.left_out).length > 0 && html`<p class="quiet">Left out: ${Object.entries(answer.left_out).slice(0, 20).map(([id, why]) => `job ${id} (${why})`).join(", ")}${Object.keys(answer.left_out).length > 20 ? " and others" : ""}.</p>`}
-    ${answer.assumed.length > 0 && html`<details class="quiet"><summary>What is assumed</summary><ul>${answer.assumed.map((line) => html`<li key=${line}>${line}</li>`)}</ul></details>`}
+    ${present.jobs.length > 0 && html`<h3>Jobs <span class="quiet">${present.jobs.length.toLocaleString("en")}${changed && changed.jobs.length !== present.jobs.length ? `, ${changed.jobs.length.toLocaleString("en")} then` : ""}; the middle of ${plural(present.draws, "future")}${changed && changed.draws !== present.draws ? `, and of ${changed.draws} then` : ""}</span></h3>`}
+    ${present.jobs.length ? html`<${Jobs} present=${present} after=${after} now=${now} isTwo=${Boolean(changed)} />` : html`<${Empty} command="stretto submit job.yaml">${who.value?.role === "user" ? "No job of yours is open." : "No job waits or runs."}<//>`}
+    ${Object.keys(answer.left_out).length > 0 && html`<p class="quiet after">Left out: ${Object.entries(answer.left_out).slice(0, 20).map(([id, why]) => `job ${id} (${jobs.value.get(id)?.why || why.toLowerCase().replaceAll("_", " ")})`).join(", ")}${Object.keys(answer.left_out).length > 20 ? " and others" : ""}.</p>`}
+    ${answer.assumed.length > 0 && html`<details class="quiet after"><summary>What is assumed</summary><ul>${answer.assumed.map((line) => html`<li key=${line}>${line}</li>`)}</ul></details>`}
   </section>`;
 }
 
@@ -163,6 +163,6 @@ function Jobs({ present, after, now, isTwo }) {
       const other = after.get(job.id);
       return html`<tr key=${job.id}><th scope="row"><${Link} href=${`/jobs/${job.id}`}><span class=${`swatch ${colour(job.id)}`} aria-hidden="true"></span>${job.name} <span class="quiet">${job.id}</span><//><small class="quiet">${job.user || "no user"}</small></th>
         <td>${starts(job)}</td>${isTwo && html`<td>${other ? starts(other) : "left out"}</td>`}<td>${ends(job)}</td>${isTwo && html`<td>${other ? ends(other) : "–"}</td>`}
-        <td>${duration(job.jct_s)}</td>${isTwo && html`<td>${other ? duration(other.jct_s) : "–"}</td><td><${Difference} before=${job.jct_s} after=${other?.jct_s} /></td>`}</tr>`;
+        <td>${duration(job.jct_s)}</td>${isTwo && html`<td>${other ? duration(other.jct_s) : "–"}</td><td><${Difference} before=${job.jct_s} after=${other?.jct_s} isShort /></td>`}</tr>`;
     })}${gap("below", rows.length - last)}</tbody></table></div>`;
 }

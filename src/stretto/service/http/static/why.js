@@ -15,6 +15,7 @@ export function Why({ id, place = null }) {
   if (why.gpus) return null;
   const nowUnix = known.unix_s + nowS() - known.now_s;
   const { start, starts_as: first } = why;
+  if (why.reason === "HELD") return html`<p>It starts at the earliest once it is released: <code>stretto release ${id}</code></p>`;
   const foreseen = why.never ? "It never starts as things stand."
     : start?.middle ? `It is foreseen to start ${start.middle - nowUnix < 2 ? "soon" : `in ${spread(start, nowUnix)}`}${first ? `, on ${first.gpus} × ${first.gpu_type}` : ""}.`
       : "When it starts cannot be said yet.";
