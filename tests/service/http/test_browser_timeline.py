@@ -168,7 +168,7 @@ def test_without_jobs_there_is_the_next_command_and_of_a_thousand_those_in_sight
         page = context.new_page()
         page.goto("/whatif")
         page.get_by_role("button", name="Forecast").click()
-        page.get_by_text("No job of yours is open.").wait_for()
+        page.get_by_text("No job waits or runs.").wait_for()
         page.goto("/timeline")
         page.get_by_text("No job was there in this time.").wait_for()
         page.get_by_text("stretto submit job.yaml").wait_for()
