@@ -312,10 +312,8 @@ def _described(job: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
         ("nodes", nodes),
         ("busy", busy_of(job)),
         ("training on", str(job["training_gpus"]) if job["training_gpus"] else ""),
-        (
-            "submitted",
-            f"{clock_of(now - job['age_s'], now)}, {ago(job['age_s'])} ago" if not job["ended_s"] else "",
-        ),
+        ("submitted", _submitted(job, now)),
+        ("ended", clock_of(job.get("ended_unix_s"), now)),
         ("waited", ago(job["waited_s"])),
         ("ran", ago(job["running_s"]) if job["running_s"] else ""),
         ("gpu hours", f"{job['gpu_s'] / 3600:.2f}" if job["gpu_s"] else ""),
@@ -361,6 +359,13 @@ def worker_sizes_in_words(gpus: Mapping[str, int]) -> str:
     if len(sizes) > 1:
         return ", ".join(f"{size} on {gpu_type}" for gpu_type, size in gpus.items())
     return "".join(str(size) for size in sizes if size > 1)
+
+
+def _submitted(job: Mapping[str, Any], now: float) -> str:
+    """When it was submitted, and of a job that goes on how long ago that is."""
+    if job["ended_s"] is not None:
+        return clock_of(job.get("submitted_unix_s"), now)
+    return f"{clock_of(now - job['age_s'], now)}, {ago(job['age_s'])} ago"
 
 
 def _attempts(attempts: Sequence[Mapping[str, Any]], now: float) -> list[tuple[str, str]]:

@@ -1,8 +1,10 @@
 """The verbs for jobs, spoken with a real service."""
 
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,11 +128,15 @@ def test_one_file_is_submitted_under_several_names(verbs: Stretto, job_file: Job
 
 
 def test_a_job_that_failed_and_runs_again_says_so(verbs: Stretto, job_file: JobFile, tmp_path: Path) -> None:
-    mark = tmp_path / "failed-once"
+    mark, began_s = tmp_path / "failed-once", time.time()
     path = job_file("again", f"run: test -e {mark} || {{ touch {mark}; exit 3; }}", "restart: {max: 1}")
     done = verbs("submit", "--wait", path, "--json").json
     assert done["state"] == "COMPLETED"
     said = dict(line.split("\t", 1) for line in verbs("describe", done["id"]).out.splitlines())
+    assert re.fullmatch(r"\d\d:\d\d", said["submitted"])
+    assert re.fullmatch(r"\d\d:\d\d", said["ended"])
+    described = verbs("describe", done["id"], "--json").json
+    assert 0 < described["ended_unix_s"] - described["submitted_unix_s"] < time.time() - began_s + 1
     assert said["attempts"] == "2, 1 failed"
     assert said["attempt 2"].endswith(f": attempt 1 failed: worker {done['id']}.1.0 ended with status 3")
 

@@ -253,6 +253,8 @@ class Described(JobStatus):
     outlook: Outlook | None  # None: the policy says nothing of it
     standing: str  # among the others, in words of the policy; "": it says nothing
     budgets: list[str]  # that warn, or hold it, in words
+    submitted_unix_s: float
+    ended_unix_s: float | None
     attempts: list[Attempt]  # the newest ones, each with the reason for which it began
 
 

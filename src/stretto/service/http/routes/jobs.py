@@ -234,7 +234,11 @@ async def described(job: str, service: Asked, caller: Who) -> Response:
         {"number": number, "began_s": at_s, "began_unix_s": unix_at(at_s), "why": why}
         for number, at_s, why in record.attempts
     ]
-    return Json({**shown, "gpus_per_worker": sizes, **rest, "attempts": attempts})
+    times = {
+        "submitted_unix_s": unix_at(record.job.submitted_s),
+        "ended_unix_s": unix_at(record.ended_s) if record.has_ended else None,
+    }
+    return Json({**shown, "gpus_per_worker": sizes, **rest, **times, "attempts": attempts})
 
 
 @router.get("/{job}/wait", response_model=JobStatus)
