@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.backends.kubernetes.control_plane import Asked
 from tests.conformance.worlds.kubernetes import MANIFESTS, PRODUCTS, KubernetesWorld, until_closed
 
 from stretto.agent.exec_session import EXIT, FRAME, START, frame
+from stretto.backends.kubernetes import pod_events
 from stretto.backends.kubernetes.backend import KubernetesBackend, open_kubernetes
 from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.protocol import BackendUnreachable, NotNow, StartRefused, WorkerStart
@@ -36,6 +38,7 @@ SCRIPT = (
     "while :; do sleep 0.1; done"
 )
 
+NO_VOLUME = {"kubernetes": {"volumes": [{"name": "keys", "secret": {"secretName": "none"}}]}}
 OF_NEWER_SERVERS = ("pods/exec", "create")  # from 1.35 on; those of tests only ask for `get`
 FIRST_NODE = next(iter(PRODUCTS))
 INSTALLED = [
@@ -65,6 +68,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesWorld]
         for each in INSTALLED:
             heeded(cluster, each)
         yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_events, "LOOK_S", 0.5)
 
 
 def put(cluster: KubernetesWorld, manifest: dict[str, Any]) -> int:
@@ -160,8 +168,26 @@ async def _life(backend: KubernetesBackend, worker: WorkerStart, patience_s: flo
     await backend.stop(worker.id, 3.0)
     await until(backend, "it ends", has_ended, patience_s)
     await backend.forget(worker.id)
+    await unmounted(backend, replace(worker, id=f"{worker.job}.2.0", asks=NO_VOLUME), patience_s)
     if backend.remark:  # all this works without a Lease
         raise Missing(backend.remark)
+
+
+async def unmounted(backend: KubernetesBackend, worker: WorkerStart, patience_s: float) -> None:
+    """What keeps a worker from its volume is said of it."""
+
+    async def is_said() -> bool:
+        return any("FailedMount" in state.why for state in await backend.workers())
+
+    async def has_ended() -> bool:
+        return all(state.phase == "ended" for state in await backend.workers())
+
+    backend.events.begins_s = 0.0
+    await backend.start(worker)
+    await until(backend, "what keeps it from its volume is said", is_said, patience_s)
+    await backend.stop(worker.id, 1.0)
+    await until(backend, "it ends without having begun", has_ended, patience_s)
+    await backend.forget(worker.id)
 
 
 async def run_beside(backend: KubernetesBackend, worker: WorkerStart) -> None:

@@ -26,6 +26,10 @@ FOLDER = Path(
 ).expanduser()
 KUBECTL = FOLDER / "bin" / "kubectl"
 READY_S = 120.0  # to start, on a busy machine
+CONTROLLERS = (
+    *("garbagecollector", "namespace", "job", "podgc", "nodelifecycle", "resourcequota"),
+    *("persistentvolume-binder", "disruption"),
+)
 NODE_GRACE_S = 8  # of silence, after which a node counts as not ready
 
 
@@ -70,6 +74,7 @@ class ControlPlane:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     commands: dict[str, list[str]] = field(default_factory=dict)  # by which they were started
     port: int = field(default_factory=free_port)
+    more_controllers: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -135,8 +140,7 @@ class ControlPlane:
                 free_port(),
                 (
                     f"--service-account-private-key-file={key}",
-                    "--controllers=garbagecollector,namespace,job,podgc,nodelifecycle,resourcequota,"
-                    "persistentvolume-binder,disruption",
+                    f"--controllers={','.join([*CONTROLLERS, *self.more_controllers])}",
                     f"--node-monitor-grace-period={NODE_GRACE_S}s",
                     "--node-monitor-period=1s",
                 ),

@@ -33,6 +33,10 @@ def stamp(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class NotMounted(Exception):
+    """A volume that a kubelet tries to mount again and again."""
+
+
 @dataclass
 class Life:
     """One pod on this node."""
@@ -218,6 +222,14 @@ class NodeAgent:
         try:
             where = life.where = await self.mount(life)
             environment = await self.environment(life, container, where)
+        except NotMounted as why:
+            creating = {"waiting": {"reason": "ContainerCreating"}}
+            await self.show(
+                life, {"phase": "Pending", "containerStatuses": [self.container(container, creating)]}
+            )
+            await self.tell(life, "FailedMount", str(why))
+            life.gpus = []
+            return
         except LookupError as missing:
             waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": str(missing)}}
             await self.show(
@@ -289,6 +301,10 @@ class NodeAgent:
                     raise LookupError(f'configmap "{volume["configMap"]["name"]}" not found')
                 for name, text in answer.json()["data"].items():
                     (folder / name).write_text(text)
+            elif secret := volume.get("secret"):
+                path = f"/api/v1/namespaces/{namespace}/secrets/{secret['secretName']}"
+                if (await self.ask("GET", path)).status_code != 200:
+                    raise NotMounted(f'MountVolume.SetUp failed: secret "{secret["secretName"]}" not found')
             elif "hostPath" in volume:
                 folder = Path(volume["hostPath"]["path"])
             for container in life.pod["spec"]["containers"]:
@@ -354,6 +370,20 @@ class NodeAgent:
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
         status = {**status, "podIP": "127.0.0.1", "hostIP": "127.0.0.1"}
         await self.ask("PATCH", path, {"metadata": {"uid": metadata["uid"]}, "status": status}, STRATEGIC)
+
+    async def tell(self, life: Life, reason: str, message: str) -> None:
+        """Write an Event of a pod."""
+        metadata, now = life.pod["metadata"], stamp(time.time())
+        about = {key: metadata[key] for key in ("namespace", "name", "uid")}
+        event = {
+            "metadata": {"generateName": "agent-"},
+            "involvedObject": {"kind": "Pod", **about},
+            "reason": reason,
+            "message": message,
+            "type": "Warning",
+            "lastTimestamp": now,
+        }
+        await self.ask("POST", f"/api/v1/namespaces/{metadata['namespace']}/events", event)
 
     async def keep_log(self, life: Life) -> None:
         """Write what a container prints, each line with its time, until nobody can print any more."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.backends.kubernetes import manifests, pods
+from stretto.backends.kubernetes import manifests, pod_events, pods
 from stretto.backends.kubernetes.objects import Pod
 from stretto.backends.protocol import WorkerState
 
@@ -255,7 +255,7 @@ def test_what_does_not_begin_is_taken_back_with_kubernetes_own_words(
 def test_the_page_explains_every_reason_that_ends_a_start() -> None:
     page = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     explained = page.partition("## Troubleshooting")[2].partition("\n## ")[0]
-    assert sorted(reason for reason in pods.HOPELESS if reason not in explained) == []
+    assert sorted(reason for reason in pods.HOPELESS | pod_events.TROUBLES if reason not in explained) == []
 
 
 # ── what others may have written there ────────────────────────────────────────────────────────────

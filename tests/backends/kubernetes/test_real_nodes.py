@@ -4,13 +4,16 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.backends.kubernetes.control_plane import ControlPlane
 from tests.backends.kubernetes.real_nodes import IMAGE, RealNodes, missing, process_in
 from tests.conformance.worlds.kubernetes import rights
 
+from stretto.backends.kubernetes import pod_events
 from stretto.backends.kubernetes.backend import open_kubernetes
 from stretto.backends.kubernetes.manifests import BEGAN
 from stretto.backends.kubernetes.options import KubernetesOptions
@@ -44,8 +47,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodes]:
     assert cluster.left() == []
 
 
-async def connect(nodes: RealNodes, folder: Path) -> Backend:
+async def connect(nodes: RealNodes, folder: Path, **more: Any) -> Backend:
     options = KubernetesOptions(
+        **more,
         kubeconfig=str(nodes.plane.kubeconfig("stretto")),
         image=IMAGE,
         host_network=True,
@@ -142,6 +146,47 @@ async def test_a_stop_reaches_the_command_in_its_container_as_sigterm(
         assert (state.status, state.stopped) == (7, True), state
         await log_of(backend, "8.1.0", "saved")
         await backend.forget("8.1.0")
+    finally:
+        await backend.close()
+
+
+async def ended_with(backend: Backend, one: WorkerStart) -> WorkerState:
+    """How a worker ends that never begins."""
+    await backend.start(one)
+    while not (found := [each for each in await backend.workers() if each.phase == "ended"]):
+        await asyncio.sleep(0.1)
+    (state,) = found
+    await backend.forget(one.id)
+    return state
+
+
+async def test_a_volume_that_is_missing_ends_the_start_in_the_kubelets_own_words(
+    nodes: RealNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_events, "LOOK_S", 1.0)
+    backend = await connect(nodes, tmp_path, pending_s=10.0)
+    try:
+        volume = {"name": "keys", "secret": {"secretName": "none"}}
+        mount = {"name": "keys", "mountPath": "/run/keys"}
+        asks = {"kubernetes": {"volumes": [volume], "volume_mounts": [mount]}}
+        state = await ended_with(backend, replace(worker("50.1.0", "r0", "true"), asks=asks))
+        assert (state.status, state.stopped) == (125, False), state
+        assert state.why.startswith("cannot start: FailedMount: "), state
+        assert state.why.endswith('secret "none" not found'), state
+    finally:
+        await backend.close()
+
+
+async def test_an_image_that_cannot_be_had_ends_the_start_in_the_kubelets_own_words(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    backend = await connect(nodes, tmp_path, pending_s=10.0)
+    try:
+        missing_image = replace(worker("51.1.0", "r0", "true"), image="127.0.0.1:1/no/such:1")
+        state = await ended_with(backend, missing_image)
+        assert (state.status, state.stopped) == (125, False), state
+        assert state.why.startswith(("cannot start: ErrImagePull: ", "cannot start: ImagePullBackOff: "))
+        assert "127.0.0.1:1/no/such:1" in state.why, state
     finally:
         await backend.close()
 

@@ -78,6 +78,7 @@ class Kind(Generic[Item]):
 
 NODES: Kind[objects.Node] = Kind("nodes", objects.Node, namespaced=False)
 PODS: Kind[objects.Pod] = Kind("pods", objects.Pod)
+EVENTS: Kind[objects.Event] = Kind("events", objects.Event)
 
 
 def configuration(kubeconfig: str = "", context: str = "") -> SingleConfig:
@@ -197,12 +198,19 @@ class Api:
                 return None
             raise
 
-    async def list(self, kind: Kind[Item], namespace: str = "", selector: str = "") -> tuple[list[Item], str]:
-        """All objects, page by page, and the version that a watch goes on from; raises Expired."""
+    async def list(
+        self, kind: Kind[Item], namespace: str = "", selector: str = "", fields: str = ""
+    ) -> tuple[list[Item], str]:
+        """All objects, page by page, and the version that a watch goes on from; raises Expired.
+
+        selector: by labels. fields: by those fields that the API server can select by.
+        """
         items: list[Item] = []
         params: dict[str, str | int] = {"limit": PAGE}
         if selector:
             params["labelSelector"] = selector
+        if fields:
+            params["fieldSelector"] = fields
         page_type = _page_of(kind.type)
         while True:
             page = self.decode(await self.call("GET", kind.path(namespace), params=params), page_type)

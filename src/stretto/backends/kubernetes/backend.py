@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from stretto.backends.kubernetes.options import KubernetesOptions
 from stretto.backends.kubernetes.own_pod import owners_in
 from stretto.backends.kubernetes.placeholders import Asker
 from stretto.backends.kubernetes.pod_changes import PodChanges, asked
+from stretto.backends.kubernetes.pod_events import PodEvents
 from stretto.backends.kubernetes.pod_exec import path_of, reach_in
 from stretto.backends.kubernetes.refused_starts import RefusedStarts, is_full_quota
 from stretto.backends.kubernetes.shared_objects import Prepared
@@ -107,6 +109,7 @@ class KubernetesBackend:
         self.starting: dict[str, asyncio.Lock] = {}
         self.pod_changes = PodChanges(api, self.pod_informer.put, self.ours.get)
         self.refused = RefusedStarts(options.pending_s)
+        self.events = PodEvents(api, options.pending_s)
         self.prepared = Prepared(api, options, service)
         self.job_namespaces = {job: name or namespace for job, name in (job_namespaces or {}).items()}
         of_log = [(name, job) for job, name in self.job_namespaces.items()]
@@ -267,7 +270,9 @@ class KubernetesBackend:
         is_meant = machine in ("", pods.machine_of(pod))
         name = pods.meant_for(pod) if is_meant else self.slots.name_of(machine)
         state_of = gated_pods.state_of if self.lifter.is_placed(pod) else pods.state_of
-        return state_of(pod, name, is_up, is_dead)
+        state = state_of(pod, name, is_up, is_dead)
+        trouble = None if state.why or state.phase != "starting" else self.events.trouble_of(pod)
+        return state if trouble is None else replace(state, why=trouble.why)
 
     async def workers(self) -> Sequence[WorkerState]:
         """Every worker that is not forgotten, by id."""
@@ -525,6 +530,9 @@ class KubernetesBackend:
                 await self._ask_for_nodes()
             except (BackendUnreachable, Refusal, StaleLeader) as failure:
                 log.info("nodes are asked for again: %s", failure)
+            own = [pod for pod in self.ours.values() if not self.lifter.is_placed(pod)]
+            if await self.events.look(own, self.waits_since_s):
+                self.poll.notify()
             for pod in list(self.ours.values()):
                 try:
                     await self._tend_to(pod)
@@ -540,8 +548,9 @@ class KubernetesBackend:
             await self.pod_changes.annotate(pod, mark)
         state = self._state(pod)
         waited_s = time.monotonic() - self.waits_since_s.get(pod.metadata.uid, time.monotonic())
-        trouble = pods.trouble_of(pod)
-        patience_s = pods.patience_s(pod, trouble, self.options.pending_s, self.options.begin_s)
+        trouble = pods.trouble_of(pod) or self.events.trouble_of(pod)
+        options = self.options
+        patience_s = pods.patience_s(pod, trouble, options.pending_s, options.begin_s, options.mount_s)
         stays = pod.metadata.deletionTimestamp or self.lifter.is_placed(pod)  # it cannot be gated again
         if state.phase != "starting" or stays or waited_s < patience_s:
             return

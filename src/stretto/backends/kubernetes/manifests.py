@@ -29,6 +29,7 @@ WITHDRAWN = f"{DOMAIN}/withdrawn"  # annotation: JSON of how it counts, for one 
 BEGAN = f"{DOMAIN}/began"  # annotation: when its container began, which a kubelet that rejects it forgets
 POD_UID = f"{DOMAIN}/pod-uid"  # annotation: its own, from when its container began; a copy has another one
 FINALIZER = f"{DOMAIN}/worker"  # until we have written down how it ended
+CODE_MAP = "stretto-supervisor-"  # how the names of ConfigMaps with the supervisor begin
 ON_LOAN = f"{DOMAIN}/on-loan"  # taint of a lender's node while training has it
 LENDER = f"{DOMAIN}/lender"  # annotation of a node that is with its lender
 TOKEN = "STRETTO_TOKEN"
@@ -82,7 +83,7 @@ def code_map(namespace: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"stretto-supervisor-{digest_of(files)[:10]}", "namespace": namespace},
+        "metadata": {"name": f"{CODE_MAP}{digest_of(files)[:10]}", "namespace": namespace},
         "immutable": True,
         "data": files,
     }

@@ -189,6 +189,32 @@ class Pod(Object):
     status: PodStatus = field(default_factory=PodStatus)
 
 
+# ── what others say of them ─────────────────────────────────────────────────────────────────────────────────
+
+
+class ObjectReference(msgspec.Struct):
+    """The object that an Event is about."""
+
+    uid: str = ""
+
+
+class EventSeries(msgspec.Struct):
+    """Of an Event that happens again and again."""
+
+    lastObservedTime: str | None = None
+
+
+class Event(Object):
+    """What a component of the cluster tells of an object."""
+
+    involvedObject: ObjectReference = field(default_factory=ObjectReference)
+    reason: str = ""
+    message: str = ""
+    lastTimestamp: str | None = None
+    eventTime: str | None = None
+    series: EventSeries | None = None
+
+
 # ── what the API server says itself ─────────────────────────────────────────────────────────────────────────
 
 

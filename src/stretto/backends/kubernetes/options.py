@@ -58,6 +58,8 @@ class KubernetesOptions:
     pending_s: float = option(60.0, at_least=1.0)
     # after which one is that its node just gets ready: pulls its image, attaches volumes, initialises; chosen
     begin_s: float = option(1800.0, at_least=1.0)
+    # after which one is whose node cannot mount its volumes, or give it a network; chosen
+    mount_s: float = option(300.0, at_least=1.0)
     silence_s: float = option(75.0, at_least=1.0)  # of a watch, before it is given up
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ Stretto writes it counts as missing.
 """
 
 import json
+import math
 import signal
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
@@ -46,6 +47,7 @@ class Trouble:
     why: str
     is_hopeless: bool  # and never will
     may_pass: bool = False  # although it looks so
+    is_of_mounts: bool = False  # of volumes, or the network: where it is not hopeless it takes minutes
 
 
 def worker_id(pod: Pod) -> str:
@@ -344,17 +346,27 @@ def trouble_of(pod: Pod) -> Trouble | None:
     return None
 
 
-def patience_s(pod: Pod, trouble: Trouble | None, pending_s: float, begin_s: float) -> float:
+def patience_s(
+    pod: Pod, trouble: Trouble | None, pending_s: float, begin_s: float, mount_s: float = math.inf
+) -> float:
     """How long a pod may wait before it is taken back.
 
-    pending_s: for a node, and with a trouble that may pass. begin_s: while its node gets it ready.
+    pending_s: for a node, and with a trouble that may pass. begin_s: while its node gets it ready. mount_s:
+    while that node says that it cannot.
     """
+    if trouble is not None and trouble.is_of_mounts and not trouble.is_hopeless:
+        return min(mount_s, begin_s)
     if trouble is not None:
         return HOPELESS_S if trouble.is_hopeless and not trouble.may_pass else pending_s
     statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
     runs = any(each.state.running for each in statuses)  # an init container does
-    waits = any(each.state.waiting and each.state.waiting.reason in GETS_READY for each in statuses)
-    return begin_s if runs or waits else pending_s
+    return begin_s if runs or is_getting_ready(pod) else pending_s
+
+
+def is_getting_ready(pod: Pod) -> bool:
+    """Whether its node pulls its image, attaches volumes or runs init containers, as far as a pod says."""
+    statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    return any(each.state.waiting and each.state.waiting.reason in GETS_READY for each in statuses)
 
 
 def withdrawal(trouble: Trouble | None, waited_s: float) -> Mapping[str, Any]:
