@@ -220,7 +220,7 @@ async def test_a_copy_of_a_pod_that_had_not_begun_is_not_the_worker_after_a_rest
             assert ("jobs", name_of()) in server.objects["pods"], "what others own is left alone"
 
 
-@pytest.mark.parametrize("worker_id", ["../7.1.0", "/tmp/7.1.0", ".7", "", "7.1.0\n"])
+@pytest.mark.parametrize("worker_id", ["../7.1.0", "/etc/7.1.0", ".7", "", "7.1.0\n"])
 async def test_a_pod_whose_worker_could_be_no_file_of_a_log_is_no_worker(
     tmp_path: Path, worker_id: str
 ) -> None:
