@@ -13,7 +13,7 @@ CHECK   := $(VENV)/.installed-check
 DEV     := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-sim check test test-build test-all test-long lint format bench docs docs-version man dist kubernetes manifests sbom audit clean
+.PHONY: help demo demo-sim check test test-build test-all test-long lint format bench docs docs-version man dist kubernetes manifests sbom pins audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST)
@@ -91,6 +91,14 @@ sbom: $(DEV) ## Write the software bill of materials of an installed service to 
 	  --output-format JSON --output-file dist/sbom.json $(SERVICE)
 	@$(BIN)/python -c "import json; parts = json.load(open('dist/sbom.json'))['components']; \
 	  print(f'dist/sbom.json: {len(parts)} components')"
+
+# For the Python of deploy/Containerfile, whichever runs here.
+IMAGE_PYTHON := $(shell sed -n 's/^ARG PYTHON=.*python:\([0-9.]*\).*/\1/p' deploy/Containerfile)
+pins: ## Pin what an image installs, with hashes, in deploy/requirements.txt
+	@rm -rf build/pins && mkdir -p build && $(PYTHON) -m venv build/pins && build/pins/bin/pip install -q uv
+	@build/pins/bin/uv pip compile pyproject.toml --extra serve --extra oidc --extra postgres --extra kubernetes \
+	  --group image --python-version $(IMAGE_PYTHON) --python-platform linux --generate-hashes --no-annotate \
+	  --no-emit-index-url --custom-compile-command 'make pins' --quiet --upgrade --output-file deploy/requirements.txt
 
 audit: $(DEV) ## Ask the advisories of the Python index about every installed package; fails where one cannot be asked
 	$(BIN)/pip-audit --strict --skip-editable --path $(VENV)/lib/python3.*/site-packages

@@ -77,7 +77,7 @@ function Facts({ job, now, foreseen }) {
     <${Fact} name="Queue">${job.queue || "–"}${job.priority ? html`, <span class="quiet">priority ${job.priority}</span>` : ""}<//>
     ${job.outlook?.promise && html`<${Fact} name="Deadline">${PROMISES[job.outlook.promise] ?? job.outlook.promise}<//>`}
     ${job.standing && html`<${Fact} name=${`Under ${now.policy}`}>${job.standing}<//>`}
-    ${job.attempts?.at(-1)?.why && html`<${Fact} name="Attempt">${job.attempts.at(-1).number} <span class="quiet">${job.attempts.at(-1).why}</span><//>`}
+    ${job.attempts?.at(-1)?.why && html`<${Fact} name="Attempt">${job.attempts.at(-1).number}: <span class="quiet">${job.attempts.at(-1).why}</span><//>`}
     ${job.preempted && html`<${Fact} name="Preempted">${job.preempted}<//>`}
     ${progress.map(([key, value]) => html`<${Fact} key=${key} name=${PROGRESS[key]}>${key === "loss" || key === "metric" ? figure(value) : Math.round(value).toLocaleString("en")}<//>`)}
     ${named.map(([name, value]) => html`<${Fact} key=${`metric ${name}`} name=${name}>${figure(value)}<//>`)}`;
