@@ -36,7 +36,8 @@ def test_an_older_state_directory_is_gone_on_from(
     tmp_path: Path, archive: str, policy: str, first_state: str
 ) -> None:
     with tarfile.open(OLDER / f"{archive}.tar.gz") as packed:
-        packed.extractall(tmp_path / "state", filter="data")
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # there from Python 3.11.4 on
+        packed.extractall(tmp_path / "state")
     running = Running(
         tmp_path,
         *("--backend", "emulated", "--cluster", "sia-hetero-64", "--pace", "600", "--policy", policy),

@@ -26,7 +26,10 @@ def test_what_is_answered_of_a_job_is_what_the_document_says(tmp_path: Path) -> 
             job = (await ada.post("/api/v1/jobs", json=A_JOB)).json()["id"]
             answered = (await ada.get(f"/api/v1/jobs/{job}")).json()
         schema = document["components"]["schemas"]["Described"]
-        shown_here = ("gpus_per_worker", "speeds", "serving", "outlook", "standing", "budgets")
+        shown_here = (
+            *("gpus_per_worker", "speeds", "serving", "outlook", "standing", "budgets"),
+            *("submitted_unix_s", "ended_unix_s", "attempts"),
+        )
         assert tuple(answered) == tuple(schema["properties"]) == (*STATUS_KEYS, *shown_here)
         assert {*schema["required"]} == {*answered}
 
