@@ -79,7 +79,7 @@ def test_numbers_that_are_none_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "metrics", [{"accuracy": "high"}, {"accuracy": True}, {"": 1.0}, {"a": [1.0]}, [0.9]]
+    "metrics", [{"accuracy": "high"}, {"accuracy": True}, {"": 1.0}, {"a" * 1025: 1.0}, {"a": [1.0]}, [0.9]]
 )
 def test_metrics_that_are_no_numbers_with_names_are_left_out(metrics: object) -> None:
     assert checked_report({"step": 3, "metrics": metrics}) == {"step": 3}

@@ -163,7 +163,7 @@ def _numbers(value: Any) -> bool:
 def _named_numbers(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and all(isinstance(name, str) and name for name in value)
+        and all(isinstance(name, str) and 0 < len(name) <= LONGEST_TEXT for name in value)
         and all(map(_number, value.values()))
     )
 
