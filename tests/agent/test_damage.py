@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -180,6 +181,19 @@ def test_what_is_set_aside_is_said_once_and_shown(
     assert said.startswith(f"hurt.1.0: {name} must be JSON")
     machine.workers.look()
     assert capsys.readouterr().err.count("worker hurt.1.0 is set aside") == 1
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_supervisor_that_is_called_whatever_its_file_of_orders_is_hears_what_comes_later(
+    machine: Machine, damage: str
+) -> None:
+    machine.start("hurt.1.0", "exec sleep 600", 0)
+    machine.in_phase("hurt.1.0", "running")
+    run = machine.state / "runs" / "hurt.1.0"
+    DAMAGE[damage](run / supervisor.ORDERS)
+    os.kill(json.loads((run / "running.json").read_text())["keeper_pid"], signal.SIGUSR1)
+    machine.workers.order("hurt.1.0", {"stop": 5.0})
+    assert machine.in_phase("hurt.1.0", "ended")["stopped"]
 
 
 def test_a_supervisor_that_is_killed_after_its_files_were_damaged_leaves_nothing(machine: Machine) -> None:

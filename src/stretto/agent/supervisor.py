@@ -314,8 +314,10 @@ class Supervisor:
     def new_orders(self) -> bytes:
         """Whole lines of the file of orders that were not read before."""
         try:
-            text = (self.run / ORDERS).read_bytes()[self.orders_read :]
-        except OSError:
+            with open(self.run / ORDERS, "rb", opener=without_waiting) as file:
+                file.seek(self.orders_read)
+                text = file.read()
+        except OSError:  # there is none, or what lies there is no file
             return b""
         text = text[: text.rfind(b"\n") + 1]
         self.orders_read += len(text)
@@ -448,6 +450,11 @@ class Supervisor:
                 time.sleep(RETRY_S)
             else:
                 return
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """Open a file; whoever opens a FIFO to read from it would else wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def first_line(file: Path) -> str:
