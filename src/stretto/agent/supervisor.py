@@ -453,7 +453,7 @@ class Supervisor:
 
 
 def without_waiting(path: str, flags: int) -> int:
-    """Open a file; whoever opens a FIFO to read from it would else wait for a writer."""
+    """Open a file: opened as usual, a FIFO to read from would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
