@@ -37,6 +37,7 @@ CONNECTIONS = 16
 SHORTEST_S, LONGEST_S = 600.0, 21_600.0  # of a job; logarithms are uniform in between
 MEAN_S = (LONGEST_S - SHORTEST_S) / math.log(LONGEST_S / SHORTEST_S)
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8)  # GPUs of a job, drawn; 2.9 on average
+USERS = 8  # one alone may have 20,000 open jobs
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Connection:
 
     host: str
     port: int
+    user: str = "load"
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
 
@@ -54,7 +56,7 @@ class Connection:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         content = b"" if body is None else json.dumps(body).encode()
         head = (
-            f"{method} {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\nx-stretto-user: load\r\n"
+            f"{method} {path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\nx-stretto-user: {self.user}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(content)}\r\n"
             f"idempotency-key: {key}\r\n\r\n"
         )
@@ -104,12 +106,12 @@ class Load:
         left = iter(range(count))
         began = time.perf_counter()
 
-        async def one() -> None:
-            connection = Connection(self.host, self.port)
+        async def one(number: int) -> None:
+            connection = Connection(self.host, self.port, f"load{number % USERS}")
             for _ in left:
                 await self.timed(kind, connection, "POST", "/api/v1/jobs", {"text": self.job()})
 
-        await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(one(number) for number in range(CONNECTIONS)))
         return count / (time.perf_counter() - began)
 
     async def keep(self, per_s: float, until: float, process: int, rss_mb: list[float]) -> float:
@@ -123,9 +125,9 @@ class Load:
 
         began, sent = time.perf_counter(), 0
 
-        async def replace() -> None:
+        async def replace(number: int) -> None:
             nonlocal sent
-            connection = Connection(self.host, self.port)
+            connection = Connection(self.host, self.port, f"load{number % USERS}")
             while (now := time.perf_counter()) < until:
                 if sent >= per_s * (now - began):
                     await asyncio.sleep(0.01)
@@ -140,7 +142,7 @@ class Load:
                 await asyncio.sleep(1.0)
 
         await asyncio.gather(
-            *(replace() for _ in range(CONNECTIONS)),
+            *(replace(number) for number in range(CONNECTIONS)),
             watch(),
             people("describe", "/api/v1/jobs/1", 0.05),
             people("list", "/api/v1/jobs?limit=50&everybody=true", 0.5),

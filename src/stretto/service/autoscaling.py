@@ -24,7 +24,6 @@ from stretto.scheduler.constraints.hierarchy import Hierarchy
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.leadership import Leadership
-from stretto.service.scheduling.constraints import capacity_of
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.state.messages import gpus_of
 from stretto.service.state.records import JobRecord
@@ -152,7 +151,7 @@ def _once_all_are_there(constraints: Constraints, state: State, nodes: Sequence[
     if not constraints.quotas_kept:
         return constraints
     coming = sum(node.gpus for node in nodes if node.comes and not node.up)
-    return replace(constraints, queues=with_quotas(state.queues, capacity_of(state) + coming))
+    return replace(constraints, queues=with_quotas(state.queues, state.node_facts.capacity + coming))
 
 
 def _kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:

@@ -11,7 +11,7 @@ from tests.service.http.rig import Rig, a_rig, play
 from stretto.cli.cluster import table_of_nodes
 from stretto.cli.top import map_of
 from stretto.service.http.auth import Caller, Role
-from stretto.service.http.routes.nodes import nodes_json
+from stretto.service.http.node_rows import NodeRows
 from stretto.service.state.events import Event, WorkersEnded
 
 pytestmark = pytest.mark.sqlite
@@ -87,7 +87,9 @@ def test_whoever_hears_that_a_worker_has_ended_sees_its_gpus_free(tmp_path: Path
 
             def hear(told: Sequence[tuple[int, Event]]) -> None:
                 if any(isinstance(event, WorkersEnded) for _, event in told):
-                    heard.extend(one["free"] for one in nodes_json(rig.service, OLGA) if one["name"] == node)
+                    heard.extend(
+                        one["free"] for one in NodeRows(rig.service).seen_by(OLGA) if one["name"] == node
+                    )
 
             rig.service.log_writer.listeners.append(hear)
             for count, worker in enumerate(workers, 1):

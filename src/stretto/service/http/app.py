@@ -12,6 +12,7 @@ from stretto.service.http.connections import Connections
 from stretto.service.http.exec_sessions import ExecSessions
 from stretto.service.http.metrics import Metrics
 from stretto.service.http.middleware import Middleware
+from stretto.service.http.node_rows import NodeRows
 from stretto.service.http.openapi import describe
 from stretto.service.http.overview_streams import OverviewStreams
 from stretto.service.http.price_history import PriceHistory
@@ -106,7 +107,8 @@ def app_of(service: Service, limits: Limits | None = None, provider: "Provider |
     app.state.places = StreamSlots(limits.streams)
     app.state.audit = Audit(service.log_writer)
     app.state.feed = Feed(service.log_writer)
-    app.state.overview_streams = OverviewStreams(service, app.state.feed)
+    app.state.node_rows = NodeRows(service)
+    app.state.overview_streams = OverviewStreams(service, app.state.feed, app.state.node_rows)
     app.state.planned = decisions.DecisionHistory(service)
     app.state.beliefs = training.Beliefs(service)
     app.state.shared_forecast = line.SharedForecast(service)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from stretto.service.http.auth import Caller
-from stretto.service.http.routes.nodes import nodes_json
+from stretto.service.http.node_rows import NodeRows
 from stretto.service.http.routes.queues import queues_json
 from stretto.service.http.sse import Entry, Feed
 from stretto.service.service import Service
@@ -31,8 +31,9 @@ KEYS = (  # of a job, as its status has them
 class Overview:
     """The cluster as one caller sees it: whole at first, then what has changed."""
 
-    def __init__(self, service: Service, feed: Feed, caller: Caller) -> None:
+    def __init__(self, service: Service, feed: Feed, caller: Caller, rows: NodeRows | None = None) -> None:
         self.service, self.feed, self.caller = service, feed, caller
+        self._rows_of_nodes = rows or NodeRows(service)
         self.seen = feed.last
         self._nodes: dict[str, dict[str, Any]] = {}
         self._queues: list[dict[str, Any]] = []
@@ -45,7 +46,7 @@ class Overview:
         records = [record for record in state.open_jobs() if self.caller.owns(record)]
         self._jobs = {}
         jobs = await self._rows(records)
-        self._nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
+        self._nodes = self._node_rows()
         self._queues = queues_json(self.service)
         return {
             **self._head(),
@@ -63,16 +64,14 @@ class Overview:
             names |= dict.fromkeys(self._first_in_line())
         records = [state.jobs[name] for name in names if name in state.jobs]
         jobs = await self._rows(record for record in records if self.caller.owns(record))
-        nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
-        changes = {
-            name: node for name, node in nodes.items() if _stays(self._nodes.get(name, {})) != _stays(node)
-        }
+        nodes = self._node_rows()
+        changes = [node for name, node in nodes.items() if _has_changed(self._nodes.get(name, {}), node)]
         gone = [name for name in self._nodes if name not in nodes]
         self._nodes = nodes
         change: dict[str, Any] = {
             **self._head(),
             "jobs": list(jobs.values()),
-            "nodes": list(changes.values()),
+            "nodes": changes,
         }
         if gone:
             change["nodes_gone"] = gone
@@ -82,7 +81,8 @@ class Overview:
 
     async def renewed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Everything, and what of that has changed since the newest text."""
-        fresh = Overview(self.service, self.feed, self.caller)  # a caller may go away before it is whole
+        # Another one, for a caller may go away before it is whole
+        fresh = Overview(self.service, self.feed, self.caller, self._rows_of_nodes)
         _, entries = await self.feed.after(self.seen)
         whole = await fresh.whole()
         touched = dict.fromkeys(name for entry in entries for name in jobs_in(entry))
@@ -92,7 +92,7 @@ class Overview:
         rows = [row for row in whole["jobs"] if self._jobs.get(row["id"]) != fresh._jobs.get(row["id"])]
         rows += (await fresh._rows(ended)).values()
         told = self._nodes
-        changes = [node for name, node in fresh._nodes.items() if _stays(told.get(name, {})) != _stays(node)]
+        changes = [node for name, node in fresh._nodes.items() if _has_changed(told.get(name, {}), node)]
         change: dict[str, Any] = {**fresh._head(), "jobs": rows, "nodes": changes}
         if gone := [name for name in told if name not in fresh._nodes]:
             change["nodes_gone"] = gone
@@ -110,10 +110,14 @@ class Overview:
             if record.accounting.held_gpus and self.caller.owns(record)
         ]
         jobs = await self._rows(records, again=True)
-        nodes = {node["name"]: node for node in nodes_json(self.service, self.caller)}
+        nodes = self._node_rows()
         changes = [node for name, node in nodes.items() if self._nodes.get(name) != node]
         self._nodes |= {node["name"]: node for node in changes}
         return {**self._head(), "jobs": list(jobs.values()), "nodes": changes}
+
+    def _node_rows(self) -> dict[str, dict[str, Any]]:
+        """Every node by name."""
+        return {node["name"]: node for node in self._rows_of_nodes.seen_by(self.caller)}
 
     def _head(self) -> dict[str, Any]:
         state, now_s = self.service.state, self.service.clock.now_s()
@@ -149,6 +153,11 @@ class Overview:
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)  # others come in between
         return rows
+
+
+def _has_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether anything of a node is new that changes only by what happens."""
+    return before is not now and _stays(before) != _stays(now)
 
 
 def _stays(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.service.http.auth import Caller
+from stretto.service.http.node_rows import NodeRows
 from stretto.service.http.overview import Overview
 from stretto.service.http.sse import Feed, next_event
 from stretto.service.service import Service
@@ -28,8 +29,8 @@ LOG = logging.getLogger("stretto.api")
 class OverviewStreams:
     """All streams of a service, by what they may see."""
 
-    def __init__(self, service: Service, feed: Feed) -> None:
-        self.service, self.feed = service, feed
+    def __init__(self, service: Service, feed: Feed, rows: NodeRows | None = None) -> None:
+        self.service, self.feed, self.rows = service, feed, rows or NodeRows(service)
         self._views: dict[str | None, _View] = {}  # by user; None: everybody's jobs
 
     @property
@@ -40,10 +41,10 @@ class OverviewStreams:
     async def stream(self, caller: Caller, follow: bool) -> AsyncIterator[str]:
         """Texts of server-sent events; with `follow`, until the service ends or the token is revoked."""
         if not follow:
-            yield _text("whole", await Overview(self.service, self.feed, caller).whole())
+            yield _text("whole", await Overview(self.service, self.feed, caller, self.rows).whole())
             return
         seen_by = None if caller.is_operator else caller.user
-        view = self._views.setdefault(seen_by, _View(Overview(self.service, self.feed, caller)))
+        view = self._views.setdefault(seen_by, _View(Overview(self.service, self.feed, caller, self.rows)))
         follower = _Follower()
         view.followers.append(follower)
         try:

@@ -20,12 +20,17 @@ from stretto.service.eventlog import StoreError
 from stretto.service.state.admission import NotPermitted
 
 
+def as_json(content: Any) -> bytes:
+    """The bytes of a body."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 class Json(JSONResponse):
     """A JSON body; what a route returns as this is sent as it is."""
 
     def render(self, content: Any) -> bytes:
         """The bytes of the body."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+        return as_json(content)
 
 
 # ── errors as `application/problem+json` (RFC 9457): one line that names the value, and never a trace ───────

@@ -114,7 +114,7 @@ class NodeExchange:
         for _, event in told:
             if isinstance(event, NodeSeen | NodeLost):  # what comes back may be another machine of this name
                 self.told.pop(event.node, None)
-        if self.log_writer.state.lenders or any(node.marked_for for node in self.log_writer.state.nodes):
+        if self.log_writer.state.lenders or self.log_writer.state.node_facts.some_is_marked:
             self._wake.set()
 
     async def run(self) -> None:

@@ -293,11 +293,11 @@ class Reconciler:
 
     def ending_gpus(self) -> dict[int, int]:
         """By node, as a mask, GPUs that no job is to hold and on which workers have not ended yet."""
-        state, left = self.log_writer.state, self._used_masks()
-        for allocation in dict(state.placement or {}).values():
-            for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
-                if node in left:
-                    left[node] &= ~mask
+        used, placement = self._used_masks(), self.log_writer.state.placement
+        if placement is None:
+            return used
+        busy = placement.busy
+        left = {node: mask & ~int(busy[node]) for node, mask in used.items()}
         return {node: mask for node, mask in left.items() if mask}
 
     def _used_masks(self) -> dict[int, int]:
@@ -354,8 +354,8 @@ class Reconciler:
             self._began_s = now_s  # we are deaf: that we hear nothing is no evidence
         silent = [
             (node.name, now_s - max(node.silent_s, self._began_s))
-            for node in self.log_writer.state.nodes
-            if not node.up and not node.dead and not isnan(node.silent_s)
+            for node in self.log_writer.state.node_facts.silent
+            if not isnan(node.silent_s)
         ]
         return [NodeDead(name, round(for_s, 3)) for name, for_s in silent if for_s >= self.dead_after_s]
 

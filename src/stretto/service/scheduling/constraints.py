@@ -16,11 +16,10 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         reservation for _, reservation in sorted(state.reservations.items()) if reservation.until_s > now_s
     )
     quotas_kept = state.configured.quotas == "kept"
-    queues = with_quotas(state.queues, capacity_of(state), counts_parts=quotas_kept)
+    queues = with_quotas(state.queues, state.node_facts.capacity, counts_parts=quotas_kept)
     parents = parents_of(state.queues)
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
-    others = {index: node.others for index, node in enumerate(state.nodes) if node.others and node.up}
     whole = state.configured.workers == "whole"
     act = state.configured.priorities == "preempt"
     fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
@@ -32,7 +31,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         lasting_s,
         LEAD_S + grace_s,
         staying=staying,
-        others=others,
+        others=state.node_facts.others,
         priorities_act=act,
         quotas_kept=quotas_kept,
         parents=parents,
@@ -68,8 +67,3 @@ def _going_on(state: State, now_s: float) -> dict[JobId, float]:
         return {}
     holds = ((name, hold_of(state.jobs[name])) for name in state.placement or ())
     return {name: until_s(state, hold[1]) for name, hold in holds if hold is not None}
-
-
-def capacity_of(state: State) -> int:
-    """GPUs that there are for jobs."""
-    return sum(node.gpus - node.others for node in state.nodes if node.up and node.is_ours)

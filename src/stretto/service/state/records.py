@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf, isnan, nan
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from stretto.jobfile import JobSpec
 from stretto.jobfile.kubernetes_section import tolerates_all
@@ -349,7 +349,12 @@ class JobRecord:
 
 @dataclass
 class NodeRecord:
-    """One machine."""
+    """One machine.
+
+    Each change of one is another `last_change`: what was worked out of nodes may be kept until then.
+    """
+
+    last_change: ClassVar[object] = object()  # of any node of any state
 
     name: str
     gpu_type: str
@@ -376,6 +381,11 @@ class NodeRecord:
     on_loan: bool = False  # of a lender's node: jobs may use it, by the latest settlement
     in_hands_of: str = ""  # the lender that it was handed over to; "": us. It follows `on_loan` after a while
     marked_for: str = ""  # the latest lender of which the cluster may keep a mark on it; "": of none
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a field, and say that a node has changed."""
+        super().__setattr__(name, value)
+        NodeRecord.last_change = object()
 
     @property
     def why(self) -> str:

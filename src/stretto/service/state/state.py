@@ -31,6 +31,7 @@ from stretto.service.state.calendar import Calendar
 from stretto.service.state.duration_errors import DurationErrors
 from stretto.service.state.gpu_prices import GpuPrices
 from stretto.service.state.lender_records import LenderRecord
+from stretto.service.state.node_facts import NodeFacts
 from stretto.service.state.outbox import Outbox
 from stretto.service.state.records import (
     NO_SUSPENSIONS,
@@ -124,6 +125,7 @@ class State:
     _placement: Placement | None = None
     nodes_changed: bool = False  # since the cluster was made
     timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
+    _node_facts: NodeFacts | None = field(default=None, repr=False, compare=False)
 
     @property
     def cluster(self) -> Cluster | None:
@@ -149,6 +151,13 @@ class State:
         if self._placement is None or self._cluster is None or index >= len(self._cluster.nodes):
             return []  # it has come since the cluster was made: nobody was given anything there
         return [(job, held) for job, held in self._placement.items() if index in held.nodes]
+
+    @property
+    def node_facts(self) -> NodeFacts:
+        """What all nodes are together, as they are now."""
+        if self._node_facts is None or not self._node_facts.holds_for(self.nodes):
+            self._node_facts = NodeFacts.of(self.nodes)
+        return self._node_facts
 
     @property
     def knows_all_nodes(self) -> bool:
@@ -204,19 +213,14 @@ class State:
 
     def usable(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         """(nodes,) may hold jobs; some of them only those that tolerate their taints."""
-        kept = {index for indices, _ in self.tolerated() for index in indices}
-        open_to = (not node.closed or index in kept for index, node in enumerate(self.nodes))
-        may = (
-            node.up and is_open and node.is_ours for node, is_open in zip(self.nodes, open_to, strict=True)
-        )
-        return np.array([*may], dtype=np.bool_)
+        usable = self.node_facts.open_to_all.copy()
+        for indices, _ in self.tolerated():
+            usable[list(indices)] = self.node_facts.up_and_ours[list(indices)]
+        return usable
 
     def tolerated(self) -> list[tuple[tuple[int, ...], frozenset[JobId]]]:
         """Nodes that are closed for their taints alone, with the open jobs that tolerate these, if any do."""
-        by_taints: dict[tuple[str, ...], list[int]] = {}
-        for index, node in enumerate(self.nodes):
-            if node.taints and not node.cordoned and node.up:
-                by_taints.setdefault(node.taints, []).append(index)
+        by_taints = self.node_facts.by_taints
         if not by_taints:
             return []
         able = [record for record in self.open_jobs() if tolerations_in(record.spec.kubernetes)]
@@ -224,18 +228,20 @@ class State:
         for taints, indices in by_taints.items():
             jobs = [each.job.id for each in able if tolerates_all(each.spec.kubernetes, taints)]
             if jobs:
-                groups.append((tuple(indices), frozenset(jobs)))
+                groups.append((indices, frozenset(jobs)))
         return groups
 
     def staying(self) -> list[JobId]:
         """Jobs that hold GPUs of a closed node: they stay as they are, and no policy is asked about them."""
-        closed = {index for index, node in enumerate(self.nodes) if node.closed}
-        if not closed:
+        closed = self.node_facts.closed
+        if not closed or self.placement is None:
             return []
+        there = {job for node in closed for job in self.placement.on(node)}
         return [
             job
-            for job, allocation in (self.placement or {}).items()
-            if any(
+            for job, allocation in (self.placement.items() if there else ())
+            if job in there
+            and any(
                 self.nodes[node].is_closed_to(self.jobs[job])
                 for node in closed.intersection(allocation.nodes)
             )
