@@ -21,7 +21,7 @@ from stretto.service.state.records import JobRecord, Token
 
 OPEN = frozenset({"/healthz", "/readyz", "/version"})  # probes have no tokens
 # Of the dashboard: without any data.
-PAGES = frozenset({"/", "/queue", "/people", "/decisions", "/login", "/logout"})
+PAGES = frozenset({"/", "/queue", "/timeline", "/whatif", "/people", "/decisions", "/login", "/logout"})
 PAGES_BELOW = ("/static/", "/jobs/", "/login/")
 CHANNEL = "/api/v1/worker/"  # opened by the tokens of jobs, and by nothing else
 USER = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")

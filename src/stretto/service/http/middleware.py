@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
-from stretto.service.http import problems
+from stretto.service.http import problem_pages, problems
 from stretto.service.http.audit import Audit
 from stretto.service.http.auth import (
     CHANNEL,
@@ -112,10 +112,11 @@ class Middleware:
             await send(message)
 
         async def refuse(problem: Problem) -> None:
-            answer = problems.answer(
-                problem.status_code, problem.detail, problem.headers, state["request_id"]
-            )
-            await answer(scope, receive, sent)
+            said = problem.status_code, problem.detail, problem.headers
+            if problem_pages.is_of_person(scope):
+                await problem_pages.answer(scope, *said)(scope, receive, sent)
+            else:
+                await problems.answer(*said, state["request_id"])(scope, receive, sent)
 
         task = asyncio.current_task()
         assert task is not None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import HTTPException as FastapiHttpException
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from stretto.errors import InputError, KeyTaken
 from stretto.service.eventlog import StoreError
+from stretto.service.http import problem_pages
 from stretto.service.state.admission import NotPermitted
 
 
@@ -81,8 +82,12 @@ def answer(
     return Json(problem, status_code=status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
-def answer_to(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Json:
-    """The response that says so to a request, which it names."""
+def answer_to(
+    request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The response that says so to a request, which it names; a page for whoever looks by a browser."""
+    if problem_pages.is_of_person(request.scope):
+        return problem_pages.answer(request.scope, status, detail, headers)
     return answer(status, detail, headers, getattr(request.state, "request_id", ""))
 
 
@@ -100,33 +105,33 @@ def install(app: FastAPI) -> None:
     """Turn errors of requests into problems."""
 
     @app.exception_handler(InputError)
-    async def wrong_input(request: Request, error: InputError) -> Json:
+    async def wrong_input(request: Request, error: InputError) -> Response:
         return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
     @app.exception_handler(KeyTaken)
-    async def key_taken(request: Request, error: KeyTaken) -> Json:
+    async def key_taken(request: Request, error: KeyTaken) -> Response:
         request_id = getattr(request.state, "request_id", "")
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), None, request_id, error.job)
 
     @app.exception_handler(NotPermitted)
-    async def not_permitted(request: Request, error: NotPermitted) -> Json:
+    async def not_permitted(request: Request, error: NotPermitted) -> Response:
         request.app.state.audit.refused(request.state.caller, error.what, request.url.path)
         return answer_to(request, HTTPStatus.FORBIDDEN, str(error))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Json:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
         detail = f"{where}: {first['msg']}" if where else str(first["msg"])
         return answer_to(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
     @app.exception_handler(StoreError)
-    async def store_failed(request: Request, error: StoreError) -> Json:
+    async def store_failed(request: Request, error: StoreError) -> Response:
         # The words of a database may hold its address: they are for the log.
         return answer_to(request, HTTPStatus.SERVICE_UNAVAILABLE, "the store does not answer", RETRY_SOON)
 
     @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> Json:
+    async def refused(request: Request, error: HTTPException) -> Response:
         if isinstance(error, Problem) and error.refusal:
             request.app.state.audit.refused(request.state.caller, error.refusal, request.url.path)
         headers = error.headers

@@ -2,9 +2,10 @@
 
 from http import HTTPStatus
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 
 from stretto import __version__
+from stretto.service.http import problem_pages
 from stretto.service.http.connections import Connections
 from stretto.service.http.problems import RETRY_SOON, Json, answer
 from stretto.service.http.rate_limits import Limits
@@ -31,6 +32,9 @@ class StandbyApp(FastAPI):
     async def _version(self) -> Json:
         return Json({"version": __version__})
 
-    async def _stands_by(self, request: Request) -> Json:
+    async def _stands_by(self, request: Request) -> Response:
         detail = f"this service stands by: {self.leader or 'another service'} leads"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail, {**RETRY_SOON, STANDS_BY: "yes"})
+        said = HTTPStatus.SERVICE_UNAVAILABLE, detail, {**RETRY_SOON, STANDS_BY: "yes"}
+        if problem_pages.is_of_person(request.scope):
+            return problem_pages.answer(request.scope, *said)
+        return answer(*said)

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse, RedirectResponse
 
+from stretto.service.http import problem_pages
 from stretto.service.http.audit import Audit
 from stretto.service.http.auth import Asked, address_of
 from stretto.service.http.identity import identity_session
@@ -112,8 +113,12 @@ async def back(
     except Problem as refused:
         audit: Audit = request.app.state.audit
         audit.failed(address_of(request.scope), "/login/callback", refused.detail)
-        line = f"{refused.detail}\n"  # people see it
-        failed = PlainTextResponse(line, refused.status_code, headers=dict(refused.headers or {}))
+        failed: Response
+        if problem_pages.is_of_person(request.scope):
+            failed = problem_pages.answer(request.scope, refused.status_code, refused.detail, refused.headers)
+        else:
+            line = f"{refused.detail}\n"  # people see it
+            failed = PlainTextResponse(line, refused.status_code, headers=dict(refused.headers or {}))
         failed.headers["set-cookie"] = _login_cookie("", request, service.context.url)
         return failed
     value = session_for(identity_session(identity), key, time.time(), identity.until_s)
