@@ -42,7 +42,7 @@ export function Chart({ title, unit, xName, series, xMarks, until, fromZero = tr
   const marks = rounds(least, most, 4, isWhole), low = fromZero ? least : Math.min(least, marks[0]), high = Math.max(most, marks.at(-1)) + 0.04 * (most - low);
   const y = (value) => TALL - ((value - low) / (high - low)) * TALL;
   const across = (xMarks ?? rounds(at.fromS, at.untilS, 6).map((x) => [x, number(x)])).map(([x, text]) => [at.x(x), text]);
-  const apart = innerWidth < 720 ? 200 : 110, isNow = until !== undefined;
+  const apart = innerWidth < 720 ? 200 : 150, isNow = until !== undefined;
   const labels = isNow ? [...across.filter(([x]) => x < WIDE - apart), [WIDE, "now"]] : across;
   const shapes = there.map((each) => ({ ...each, path: each.points.map(([px, py]) => [at.x(px), y(py)]) }));
   const stops = there.flatMap((each) => each.points.map(([px, py]) => ({ x: at.x(px) / WIDE, text: each.words(px, py) }))).sort((a, b) => a.x - b.x);

@@ -1,7 +1,7 @@
 // What was decided: when, why, how fast, what changed, and what one more GPU was worth. Each is made again on demand.
 
 import { html, useSignals, usePolled, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
-import { call, head, nowS } from "./data.js";
+import { LONG_MS, call, head, nowS } from "./data.js";
 import { clock, duration, moment, number, plural, took } from "./format.js";
 import { ticks } from "./shapes.js";
 import { Chart } from "./chart.js";
@@ -35,27 +35,30 @@ export function Decisions() {
         <td role="cell">${each.actions?.length ? html`<details><summary>${changes(each)}</summary><ul>${each.actions.map((action) => html`<li key=${action.job}>${VERBS[action.verb] ?? action.verb} <${Link} href=${`/jobs/${action.job}`}>job ${action.job}<//></li>`)}</ul></details>` : changes(each)}</td>
         <td role="cell" class="number">${took(each.took_ms)}</td><td role="cell" class="number gap-most">${gap(each.gap)}</td>
         ${shown.again && html`<td role="cell"><button class="small" title=${`${shown.again} ${each.seq}`} aria-label=${`replay decision ${each.seq}`} onClick=${() => { setQuery({ again: String(each.seq) }); scrollTo(0, 0); }}>Replay</button></td>`}</tr>`)}</tbody></table></div>`}
-      ${shown.dropped > 0 && html`<p class="quiet">${plural(shown.dropped, "action")} came too late, and ${shown.dropped === 1 ? "was" : "were"} dropped: the job had ended, or its GPUs were gone.</p>`}
+      ${shown.dropped > 0 && html`<p class="quiet after">${plural(shown.dropped, "action")} came too late, and ${shown.dropped === 1 ? "was" : "were"} dropped: the job had ended, or its GPUs were gone.</p>`}
     </section><${Tip} />`;
 }
 
 const changes = (decision) => Object.entries(decision.changes).map(([verb, count]) => `${count} ${VERBS[verb] ?? verb}`).join(", ") || "nothing changed";
 const gap = (share) => (share === null ? "–" : share === 0 ? "0 %" : share < 0.0001 ? "< 0.01 %" : `${number(100 * share)} %`);
 
+const LEAST = 0.001; // chosen: a price below it is none beside those of other types
+const worth = (price) => (price > 0 && price < LEAST ? `< ${LEAST}` : number(price));
+
 /** What one more GPU of each type was worth over time. */
 function Prices() {
   const hours = HOURS.includes(Number(query("hours"))) ? Number(query("hours")) : 4;
-  const [shown] = usePolled(`/api/v1/prices?hours=${hours}`, PRICES_S);
+  const [shown, error] = usePolled(`/api/v1/prices?hours=${hours}`, PRICES_S);
   const span = (value) => (value < 1 ? `${value * 60} min` : value < 48 ? `${value} h` : `${value / 24} days`);
-  if (!shown) return null;
+  if (!shown) return error ? html`<section aria-labelledby="prices"><h2 id="prices">Prices</h2><p class="wrong">There are none: ${error}.</p></section>` : null;
   const newest = shown.steps.at(-1);
   const until = shown.now_s, shift = shown.unix_s - shown.now_s;
   const series = shown.gpu_types.map((type, index) => ({ name: type, colour: `p${index % 8}`, kind: "steps",
-    points: shown.steps.filter(([, row]) => index < row.length).map(([at, row]) => [at, row[index]]), words: (at, price) => [moment(at + shift), `${number(price)} for one more ${type}`] }));
+    points: shown.steps.filter(([, row]) => index < row.length).map(([at, row]) => [at, row[index]]), words: (at, price) => [moment(at + shift), `${worth(price)} for one more ${type}`] }));
   return html`<section aria-labelledby="prices"><h2 id="prices">Prices <span class="quiet">of one more GPU</span></h2>
     ${!newest ? html`<p class="quiet">The policy has said no prices in this time. Policies that solve a program, such as sia, say them.</p>` : html`
     <form class="filters" onSubmit=${(event) => event.preventDefault()}><label>Back <select value=${hours} onChange=${(event) => setQuery({ hours: event.target.value })}>${HOURS.map((each) => html`<option value=${each}>${span(each)}</option>`)}</select></label></form>
-    <div class="priced"><ul class="cards">${shown.gpu_types.slice(0, newest[1].length).map((type, index) => html`<li key=${type} class="card"><h3><span class=${`swatch ${`p${index % 8}`}`} aria-hidden="true"></span>${type}</h3><p class="figure">${number(newest[1][index])}</p><p class="quiet">${newest[1][index] ? "scarce" : "not scarce: some are free"}</p></li>`)}</ul>
+    <div class="priced"><ul class="cards">${shown.gpu_types.slice(0, newest[1].length).map((type, index) => html`<li key=${type} class="card"><h3><span class=${`swatch ${`p${index % 8}`}`} aria-hidden="true"></span>${type}</h3><p class="figure">${worth(newest[1][index])}</p><p class="quiet">${newest[1][index] ? "scarce" : "not scarce: some are free"}</p></li>`)}</ul>
     <${Chart} title="Price over time" unit="in the unit of the policy's objective" xName="time of day" until=${until} xMarks=${ticks({ fromS: newest && shown.steps[0][0], untilS: until }, shift, innerWidth < 720 ? 3 : 8)} series=${series} /></div>`}</section>`;
 }
 
@@ -66,7 +69,7 @@ function Again({ seq }) {
   useEffect(() => {
     const asking = new AbortController();
     box.current?.focus();
-    call("GET", `/api/v1/decisions/${seq}/again`, undefined, asking.signal).then(
+    call("GET", `/api/v1/decisions/${seq}/again`, undefined, asking.signal, LONG_MS).then(
       (answer) => setState({ answer, error: "" }), (wrong) => asking.signal.aborted || setState({ answer: null, error: wrong.message }));
     return () => asking.abort();
   }, [seq]);

@@ -1,7 +1,7 @@
 // What simulated futures say of jobs: when each would start and end, and in which order they would start.
 
 import { useEffect, useRef, useState } from "./view.js";
-import { call } from "./data.js";
+import { LONG_MS, call } from "./data.js";
 
 export const FORETOLD = 60; // jobs of which futures are asked for one by one
 const FORESEE_MS = 60_000, OTHERS_MS = 10_000; // between two forecasts; sooner where other jobs have come into sight
@@ -25,7 +25,7 @@ export function useForecast(ahead, ids, isReady) {
       let news;
       try {
         const jobsAsked = asked.map((id) => `&job=${encodeURIComponent(id)}`).join("");
-        news = { answer: await call("GET", `/api/v1/timeline/forecast?hours=${ahead}${jobsAsked}`, undefined, mine.signal), error: "" };
+        news = { answer: await call("GET", `/api/v1/timeline/forecast?hours=${ahead}${jobsAsked}`, undefined, mine.signal, LONG_MS), error: "" };
       } catch (wrong) {
         news = { error: mine.signal.aborted ? "it was stopped." : wrong.message };
       }

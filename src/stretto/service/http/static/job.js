@@ -1,7 +1,7 @@
 // One job: what it has, what it has done, what it says, and what may be done about it.
 
-import { html, useSignals, useEffect, useLine, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
-import { call, head, jobs, nodes, nowS, who } from "./data.js";
+import { html, useSignals, useEffect, parts, useLine, useRef, useState, useTick, Link, State, Progress, Empty } from "./view.js";
+import { call, head, jobs, nodes, notRenewed, nowS, renewed, who } from "./data.js";
 import { UNLIMITED, clock, duration, figure, gpuTime, number, percent, plural, spread } from "./format.js";
 import { Training } from "./training.js";
 import { Tip } from "./scrub.js";
@@ -11,21 +11,36 @@ const LAST = new Set(["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"
 const LOG_CHARS = 200_000; // that are kept of a log on the page
 const LOG_MS = 1_500, EVENTS_MS = 1_000; // between two looks
 const EVENTS = 200;
+const AGAIN_MS = 2_000; // after an answer that did not come
+const MISSING = 404;
 
 export function Job({ id }) {
   const [known, now] = useSignals(jobs, head);
   const [shown, setShown] = useState(null);
-  const [error, setError] = useState("");
+  const [error, setError] = useState(null);
   const row = known.get(id);
   const line = useLine(() => ({ ids: [id], limit: 0 }));
   useTick(1);
   useEffect(() => {
-    let isHere = true;
-    call("GET", `/api/v1/jobs/${encodeURIComponent(id)}`).then(
-      (job) => isHere && (setShown(job), setError("")), (wrong) => isHere && setError(wrong.message));
-    return () => { isHere = false; };
+    let isHere = true, timer = 0;
+    const path = `/api/v1/jobs/${encodeURIComponent(id)}`;
+    const ask = () => call("GET", path).then((job) => {
+      if (!isHere) return;
+      renewed(path);
+      setShown(job);
+      setError(null);
+    }, (wrong) => {
+      if (!isHere) return;
+      notRenewed(path, wrong);
+      setError(wrong);
+      if (wrong.status !== MISSING) timer = setTimeout(ask, AGAIN_MS);
+    });
+    ask();
+    return () => { isHere = false; clearTimeout(timer); };
   }, [id, row]);
-  if (error) return html`<${Empty} command="stretto list --all --ended">${error}. Jobs that there are, and were:<//>`;
+  useEffect(() => () => renewed(`/api/v1/jobs/${encodeURIComponent(id)}`), [id]);
+  if (error && !shown && error.status !== MISSING) return html`<${Empty}>${error.message}. Job ${id} is asked for again.<//>`;
+  if (error && !shown) return html`<${Empty} command="stretto list --all --ended">${error.message}. Jobs that there are, and were:<//>`;
   if (!shown || !now) return html`<${Empty}>Looking for job ${id}…<//>`;
   const job = row ? { ...shown, ...row } : shown;
   const waits = job.ended_s === null && !job.gpus;
@@ -74,7 +89,7 @@ function Facts({ job, now, foreseen }) {
     <${Fact} name="Resizes">${job.resizes}<//>
     ${job.restarts > 0 && html`<${Fact} name="Started again">${plural(job.restarts, "time")}, <span class="quiet">after it held nothing</span><//>`}
     <${Fact} name="User">${job.user || "–"}<//>
-    <${Fact} name="Queue">${job.queue || "–"}${job.priority ? html`, <span class="quiet">priority ${job.priority}</span>` : ""}<//>
+    <${Fact} name="Queue">${job.queue ? parts(job.queue) : "–"}${job.priority ? html`, <span class="quiet">priority ${job.priority}</span>` : ""}<//>
     ${job.outlook?.promise && html`<${Fact} name="Deadline">${PROMISES[job.outlook.promise] ?? job.outlook.promise}<//>`}
     ${job.standing && html`<${Fact} name=${`Under ${now.policy}`}>${job.standing}<//>`}
     ${job.attempts?.at(-1)?.why && html`<${Fact} name="Attempt">${job.attempts.at(-1).number}: <span class="quiet">${job.attempts.at(-1).why}</span><//>`}
@@ -130,7 +145,7 @@ function Actions({ job }) {
       await call("POST", `/api/v1/jobs/${job.id}/${asked.verb}`, body);
       setSaid(`${asked.name.replace("…", "")}: done`);
     } catch (error) {
-      setSaid(error.message);
+      setSaid(error.isCut ? `${asked.name.replace("…", "")}: ${error.message}, so that it is not known whether it was done` : error.message);
     }
   };
   const command = (choice) => `stretto ${choice.verb} ${job.id}${choice.isScale ? ` --min ${sizes.min} --max ${sizes.max}` : ""}`;
@@ -150,6 +165,7 @@ function Actions({ job }) {
 /** What the first worker has written. It is asked for again and again, since a browser has few streams to give. */
 function Log({ id }) {
   const [text, setText] = useState("");
+  const [wrong, setWrong] = useState("");
   const [follows, setFollows] = useState(true);
   const box = useRef(null);
   useEffect(() => {
@@ -160,6 +176,7 @@ function Log({ id }) {
         if (!document.hidden) {
           const piece = await call("GET", `/api/v1/jobs/${encodeURIComponent(id)}/log?limit=${LOG_CHARS}&offset=${offset}`);
           if (!isHere) return;
+          setWrong("");
           const isAnother = worker !== "" && piece.worker !== worker; // it was started anew: from its beginning
           offset = isAnother ? 0 : piece.next_offset;
           if (isAnother) setText("");
@@ -167,7 +184,9 @@ function Log({ id }) {
           isAll = !isAnother && !piece.text;
           worker = piece.worker;
         }
-      } catch { /* no worker has begun yet, or its log was deleted */ }
+      } catch (error) { // or no worker has begun yet, or its log was deleted
+        if (isHere) setWrong(error.status === MISSING ? "" : error.message);
+      }
       if (isHere) timer = setTimeout(read, isAll ? LOG_MS : 0);
     };
     read();
@@ -176,20 +195,29 @@ function Log({ id }) {
   useEffect(() => { if (follows && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text]);
   const scrolled = () => { const b = box.current; setFollows(b.scrollHeight - b.scrollTop - b.clientHeight < 30); };
   return html`<section aria-labelledby="log"><h3 id="log">Log <code class="quiet">stretto logs -f ${id}</code></h3>
-    <pre class="log" ref=${box} tabindex="0" onScroll=${scrolled}>${text || "Nothing yet."}</pre></section>`;
+    <pre class="log" ref=${box} tabindex="0" onScroll=${scrolled}>${text || (wrong ? "" : "Nothing yet.")}</pre>
+    ${wrong && html`<p class="wrong">It cannot be read now: ${wrong}. It is tried again.</p>`}</section>`;
 }
 
 /** What has happened to the job; asked for again when anything has happened. */
 function Events({ id }) {
   const [now] = useSignals(head);
   const [events, setEvents] = useState([]);
+  const [wrong, setWrong] = useState("");
   useEffect(() => {
     let isHere = true, seen = 0, looked = -1;
     setEvents([]);
     const read = async () => {
       if (document.hidden || looked === head.value?.seq) return;
       looked = head.value?.seq;
-      const text = await call("GET", `/api/v1/jobs/${encodeURIComponent(id)}/events?words=true&after=${seen}`).catch(() => "");
+      let text = "";
+      try {
+        text = await call("GET", `/api/v1/jobs/${encodeURIComponent(id)}/events?words=true&after=${seen}`);
+        if (isHere) setWrong("");
+      } catch (error) {
+        looked = -1;
+        if (isHere) setWrong(error.message);
+      }
       const news = String(text).split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6))).filter((event) => event.seq > seen);
       const telling = news.filter(({ kind, words: [, said] }) => kind !== "Reported" || said);
       if (!isHere || !news.length) return;
@@ -201,5 +229,6 @@ function Events({ id }) {
     return () => { isHere = false; clearInterval(timer); };
   }, [id]);
   return html`<section aria-labelledby="events"><h3 id="events">Events <code class="quiet">stretto events ${id}</code></h3>
-    ${events.length === 0 ? html`<p class="quiet">None yet.</p>` : html`<div class="scroll bounded" tabindex="0" role="region" aria-labelledby="events"><ol class="events">${events.map(({ seq, at_s: atS, unix_s: unixS, words: [what, said] }) => html`<li key=${seq}><time title=${clock(unixS)}>${duration((now ? nowS() : 0) - atS)} ago</time> <b>${what}</b> <span class="quiet">${said}</span></li>`)}</ol></div>`}</section>`;
+    ${wrong && html`<p class="wrong">They cannot be read now: ${wrong}. It is tried again.</p>`}
+    ${events.length === 0 ? !wrong && html`<p class="quiet">None yet.</p>` : html`<div class="scroll bounded" tabindex="0" role="region" aria-labelledby="events"><ol class="events">${events.map(({ seq, at_s: atS, unix_s: unixS, words: [what, said] }) => html`<li key=${seq}><time title=${clock(unixS)}>${duration((now ? nowS() : 0) - atS)} ago</time> <b>${what}</b> <span class="quiet">${said}</span></li>`)}</ol></div>`}</section>`;
 }

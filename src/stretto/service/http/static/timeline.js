@@ -1,7 +1,7 @@
 // Size over time: what each job has held and why that changed, and what it would hold.
 
 import { html, still, useInSight, useMemo, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
-import { call, head, jobs, queues } from "./data.js";
+import { call, head, jobs, notRenewed, queues, renewed } from "./data.js";
 import { colour, moment, number, plural } from "./format.js";
 import { WIDE, between, fanOf, line, scale, stepped, ticks } from "./shapes.js";
 import { edge, rounds } from "./chart.js";
@@ -99,7 +99,9 @@ function useSizes(hours, span) {
       [seq, askedMs] = [head.value?.seq, performance.now()];
       try {
         take(await call("GET", path, undefined, asking.signal));
+        renewed(path);
       } catch (wrong) {
+        if (!asking.signal.aborted) notRenewed(path, wrong);
         if (!asking.signal.aborted) setShown(([last]) => [last, last ? "" : wrong.message]);
       }
       tookMs = performance.now() - askedMs;
@@ -107,7 +109,7 @@ function useSizes(hours, span) {
     };
     timer = setInterval(look, 250);
     look();
-    return () => { clearInterval(timer); asking.abort(); };
+    return () => { clearInterval(timer); asking.abort(); renewed(path); };
   }, [path]);
   return shown;
 }

@@ -3,7 +3,7 @@
 import { Component, h, render } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals-core";
-import { call, head } from "./data.js";
+import { call, head, notRenewed, renewed } from "./data.js";
 import htm from "htm";
 
 export const html = htm.bind(h);
@@ -34,20 +34,30 @@ export function useTick(seconds) {
   }, [seconds]);
 }
 
-/** What a path of the API answers, asked again every so many seconds while the page is in sight: [answer, error]. */
+/** What a path of the API answers, asked again every so many seconds while the page is in sight: [answer, error, of which path]. */
 export function usePolled(path, seconds) {
-  const [shown, setShown] = useState([null, ""]);
+  const [shown, setShown] = useState([null, "", path]);
   useEffect(() => {
-    let isHere = true;
-    const ask = () => document.hidden || call("GET", path).then(
-      (answer) => isHere && setShown([answer, ""]), (wrong) => isHere && setShown(([last]) => [last, last ? "" : wrong.message]));
+    let isHere = true, isAsking = false;
+    const ask = async () => {
+      if (document.hidden || isAsking) return;
+      isAsking = true;
+      try {
+        const answer = await call("GET", path);
+        if (isHere) { renewed(path); setShown([answer, "", path]); }
+      } catch (wrong) {
+        if (isHere) { notRenewed(path, wrong); setShown(([last, , of]) => (last && of === path ? [last, "", path] : [null, wrong.message, path])); }
+      }
+      isAsking = false;
+    };
     ask();
     const timer = setInterval(ask, seconds * 1000);
-    return () => { isHere = false; clearInterval(timer); };
+    return () => { isHere = false; clearInterval(timer); renewed(path); };
   }, [path, seconds]);
   return shown;
 }
 
+const LINE = "/api/v1/line";
 const LINE_MS = 1_000, LINE_QUIET_MS = 5_000, PATIENT = 8; // between two looks; one that takes long is taken less often
 
 /** Jobs that wait, the next to start first, and what is foreseen of some. asked: () => {ids, limit}. null: not known yet. */
@@ -58,21 +68,24 @@ export function useLine(asked) {
     let seq = -1, askedMs = 0, tookMs = 0, isAsking = false, before = "";
     const look = async () => {
       const { ids, limit } = asked();
-      const path = `/api/v1/line?limit=${limit}${ids.map((id) => `&job=${encodeURIComponent(id)}`).join("")}`;
+      const path = `${LINE}?limit=${limit}${ids.map((id) => `&job=${encodeURIComponent(id)}`).join("")}`;
       const isNew = head.value?.seq !== seq || path !== before, passedMs = performance.now() - askedMs;
       if (isAsking || document.hidden || (askedMs && passedMs < (isNew ? Math.max(LINE_MS, PATIENT * tookMs) : LINE_QUIET_MS))) return;
       isAsking = true;
       [seq, askedMs, before] = [head.value?.seq, performance.now(), path];
       try {
         const answer = await call("GET", path, undefined, asking.signal);
+        renewed(LINE);
         setShown({ ...answer, place: new Map(answer.line) });
-      } catch { /* it is asked again; what was known stays */ }
+      } catch (wrong) { // it is asked again; what was known stays
+        if (!asking.signal.aborted) notRenewed(LINE, wrong);
+      }
       tookMs = performance.now() - askedMs;
       isAsking = false;
     };
     const timer = setInterval(look, 250);
     look();
-    return () => { clearInterval(timer); asking.abort(); };
+    return () => { clearInterval(timer); asking.abort(); renewed(LINE); };
   }, []);
   return shown;
 }
@@ -107,6 +120,17 @@ export const still = (view) => class extends Component {
   }
 };
 
+/** What is drawn inside; where that fails, words in its place, and not an empty window. */
+export class Guard extends Component {
+  componentDidCatch(error) {
+    console.error(error);
+    this.setState({ hasFailed: true });
+  }
+  render({ children }, { hasFailed }) {
+    return hasFailed ? html`<div class="empty"><p role="alert">This page cannot be shown: the service has answered with something else than it expects.</p><p><button onClick=${() => location.reload()}>Load it again</button></p></div>` : children;
+  }
+}
+
 // ── where we are: the path is the page, the query what of it is shown ───────────────────────────────
 
 export function go(path) {
@@ -139,6 +163,9 @@ const MARKS = { RUNNING: "●", STARTING: "◔", RESIZING: "⇄", PENDING: "○"
 
 /** A state by a mark and its word, never by colour alone. */
 export const State = ({ state }) => html`<span class=${`state ${state.toLowerCase()}`}><span aria-hidden="true">${MARKS[state] ?? "?"}</span> ${state.toLowerCase()}</span>`;
+
+/** A name that is broken between its parts, where it has to be. */
+export const parts = (name) => name.split(/(?<=[._@/-])/).map((part) => html`${part}<wbr />`);
 
 export const Empty = ({ children, command }) => html`<div class="empty"><p>${children}</p>${command && html`<p><code>${command}</code></p>`}</div>`;
 

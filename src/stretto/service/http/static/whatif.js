@@ -1,7 +1,7 @@
 // What if: the open jobs as things are, beside another policy, more nodes, or fewer jobs.
 
 import { html, useInSight, useSignals, useEffect, useRef, useState, Link, Empty, query, setQuery } from "./view.js";
-import { call, head, jobs, nodes, who } from "./data.js";
+import { LONG_MS, call, head, jobs, link, nodes, who } from "./data.js";
 import { colour, duration, moment, plural } from "./format.js";
 
 const ROW = 44;
@@ -39,7 +39,7 @@ export function WhatIf() {
     setRun((old) => ({ ...old, error: "", since: 0 }));
     let news = {};
     try {
-      news = { answer: await call("POST", "/api/v1/whatif", asks, mine.signal), of: command };
+      news = { answer: await call("POST", "/api/v1/whatif", asks, mine.signal, LONG_MS), of: command };
     } catch (wrong) {
       news = { error: mine.signal.aborted ? "It was cancelled." : wrong.message };
     }
@@ -59,8 +59,8 @@ export function WhatIf() {
 
 function Form({ asks, begin, isBusy }) {
   const [known, setKnown] = useState({ policies: [], current: "" });
-  const [there, all] = useSignals(nodes, jobs);
-  useEffect(() => { call("GET", "/api/v1/policies").then(setKnown, () => {}); }, []);
+  const [there, all, state] = useSignals(nodes, jobs, link);
+  useEffect(() => { if (!known.current) call("GET", "/api/v1/policies").then(setKnown, () => {}); }, [state]);
   const types = new Map();
   for (const node of there.values()) types.set(node.gpu_type, Math.max(node.gpus, types.get(node.gpu_type) ?? 1));
   const count = new Map(asks.nodes.map((each) => [each.gpu_type, each]));
