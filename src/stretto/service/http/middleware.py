@@ -113,7 +113,7 @@ class Middleware:
 
         async def refuse(problem: Problem) -> None:
             said = problem.status_code, problem.detail, problem.headers
-            if problem_pages.is_of_person(scope):
+            if problem_pages.is_for_browser(scope):
                 await problem_pages.answer(scope, *said)(scope, receive, sent)
             else:
                 await problems.answer(*said, state["request_id"])(scope, receive, sent)

@@ -1,4 +1,4 @@
-"""Errors as a page for people: what a browser shows where a program would be told a problem."""
+"""Errors as a page: what a browser shows where a program would be told a problem."""
 
 import html
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ HEADERS = {
 TITLES = {HTTPStatus.UNAUTHORIZED: "Please log in", HTTPStatus.NOT_FOUND: "Not found"}
 
 
-def is_of_person(scope: Any) -> bool:
-    """Whether somebody has opened an address in a browser, which is no address for programs alone."""
+def is_for_browser(scope: Any) -> bool:
+    """Whether a browser has opened an address that is not for programs alone."""
     if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
         return False
     accepted = Headers(scope=scope).get("accept", "")

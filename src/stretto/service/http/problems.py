@@ -85,8 +85,8 @@ def answer(
 def answer_to(
     request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The response that says so to a request, which it names; a page for whoever looks by a browser."""
-    if problem_pages.is_of_person(request.scope):
+    """The response that says so to a request, which it names; a page where a browser asks."""
+    if problem_pages.is_for_browser(request.scope):
         return problem_pages.answer(request.scope, status, detail, headers)
     return answer(status, detail, headers, getattr(request.state, "request_id", ""))
 

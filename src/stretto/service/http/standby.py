@@ -35,6 +35,6 @@ class StandbyApp(FastAPI):
     async def _stands_by(self, request: Request) -> Response:
         detail = f"this service stands by: {self.leader or 'another service'} leads"
         said = HTTPStatus.SERVICE_UNAVAILABLE, detail, {**RETRY_SOON, STANDS_BY: "yes"}
-        if problem_pages.is_of_person(request.scope):
+        if problem_pages.is_for_browser(request.scope):
             return problem_pages.answer(request.scope, *said)
         return answer(*said)

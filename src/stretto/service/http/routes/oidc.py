@@ -114,7 +114,7 @@ async def back(
         audit: Audit = request.app.state.audit
         audit.failed(address_of(request.scope), "/login/callback", refused.detail)
         failed: Response
-        if problem_pages.is_of_person(request.scope):
+        if problem_pages.is_for_browser(request.scope):
             failed = problem_pages.answer(request.scope, refused.status_code, refused.detail, refused.headers)
         else:
             line = f"{refused.detail}\n"  # people see it
