@@ -110,20 +110,25 @@ def seen(browser: Browser, service: OwnService, path: str, seconds: float) -> di
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     network = context.new_cdp_session(page)
-    got = {"bytes": 0, "changes": 0}
-    network.on("Network.dataReceived", lambda told: got.update(bytes=got["bytes"] + told["dataLength"]))
+    got = {"bytes": 0, "on_the_way": 0, "changes": 0}
+
+    def came(told: dict[str, Any]) -> None:
+        got["bytes"] += told["dataLength"]
+        got["on_the_way"] += told["encodedDataLength"]
+
+    network.on("Network.dataReceived", came)
     network.on("Network.eventSourceMessageReceived", lambda told: got.update(changes=got["changes"] + 1))
     network.send("Network.enable")
     began = time.perf_counter()
     page.goto(path)
     page.locator(PAGES[path]).first.wait_for()
-    there_s, first_bytes = time.perf_counter() - began, got["bytes"]
-    before = dict(got)
+    there_s, before = time.perf_counter() - began, dict(got)
     gaps, tasks = page.evaluate(TRACE, seconds)
     figures = {
         "first_paint_ms": first_paint(page),
         "data_ms": round(1000 * there_s),
-        "first_kb": round(first_bytes / 1000),
+        "first_kb": round(before["bytes"] / 1000),
+        "first_on_the_way_kb": round(before["on_the_way"] / 1000),  # compressed, where it is
         "kb_per_s": round((got["bytes"] - before["bytes"]) / 1000 / seconds, 1),
         "changes_per_s": round((got["changes"] - before["changes"]) / seconds, 1),
         "frames": len(gaps),
