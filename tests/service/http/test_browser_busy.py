@@ -116,3 +116,11 @@ def test_times_below_a_chart_do_not_touch_each_other(page: Any) -> None:
     assert len(labels) > 2
     assert min(apart) > 4
     page.unroute_all(behavior="ignoreErrors")
+
+
+def test_the_time_of_an_event_stands_beside_what_happened(page: Any) -> None:
+    page.goto("/jobs/1")
+    event = page.locator(".events li", has_text="Submitted")
+    event.wait_for()
+    top = "e => e.getBoundingClientRect().top"
+    assert abs(event.locator("time").evaluate(top) - event.locator("b").evaluate(top)) < 4
