@@ -94,7 +94,7 @@ def test_pages_say_since_when_the_service_is_away_and_go_on_once_it_is_back(
         job.get_by_role("dialog").get_by_role("button", name="Cancel").click()
         job.get_by_text("so that it is not known whether it was done").wait_for()
         job.get_by_role("button", name="Log out").click()
-        job.get_by_role("alert").filter(has_text="the service does not answer").wait_for()
+        job.get_by_text("the service does not answer", exact=True).wait_for()
     finally:
         scene.service.begin()
     for each, there in zip(pages, PAGES.values(), strict=True):
@@ -249,3 +249,32 @@ def test_policies_that_did_not_come_at_first_are_there_once_the_service_is_back(
     page.unroute_all(behavior="ignoreErrors")
     page.clock.fast_forward(5_000)
     page.locator(PAGES["/whatif"]).wait_for(state="attached")
+
+
+def test_the_policy_of_the_address_is_named_before_there_is_a_list_of_policies(page: Any) -> None:
+    page.route("**/api/v1/policies", lambda route: route.abort())
+    page.route("**/api/v1/whatif", lambda route: route.fulfill(**problem(503, "there is no time")))
+    page.goto("/whatif?policy=fifo")
+    page.get_by_text("there is no time").wait_for()
+    chosen = page.get_by_label("Policy").evaluate("e => e.selectedOptions[0]?.text")
+    assert chosen == "fifo"
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_what_never_came_is_not_said_to_be_old(page: Any) -> None:
+    asked: list[str] = []
+
+    def refused(route: Any) -> None:
+        asked.append(route.request.url)
+        route.fulfill(**problem(500, "this is a fault of the service"))
+
+    page.clock.install()
+    page.route("**/api/v1/shares", refused)
+    page.goto("/people")
+    for times in range(1, 5):
+        page.get_by_text("this is a fault of the service. It is tried again.").wait_for()
+        while len(asked) < times:
+            page.wait_for_timeout(20)
+        page.clock.fast_forward(6_000)
+    assert page.get_by_role("alert").count() == 0
+    page.unroute_all(behavior="ignoreErrors")

@@ -16,7 +16,7 @@ const VERBS = { start: "started", stop: "stopped", grow: "grew", shrink: "shrank
 export function Decisions() {
   const [now] = useSignals(head);
   const [shown, error] = usePolled("/api/v1/decisions?limit=200", EVERY_S);
-  if (error) return html`<${Empty}>${error}<//>`;
+  if (error) return html`<${Empty}>${error}. It is tried again.<//>`;
   if (!shown || !now) return html`<${Empty}>Looking at decisions…<//>`;
   if (!shown.decisions.length) return html`<${Empty} command="stretto submit job.yaml">Nothing was decided yet.<//>`;
   const all = query("show") === "all";

@@ -18,6 +18,7 @@ export function Job({ id }) {
   const [known, now] = useSignals(jobs, head);
   const [shown, setShown] = useState(null);
   const [error, setError] = useState(null);
+  const isShown = useRef(false);
   const row = known.get(id);
   const line = useLine(() => ({ ids: [id], limit: 0 }));
   useTick(1);
@@ -26,12 +27,13 @@ export function Job({ id }) {
     const path = `/api/v1/jobs/${encodeURIComponent(id)}`;
     const ask = () => call("GET", path).then((job) => {
       if (!isHere) return;
+      isShown.current = true;
       renewed(path);
       setShown(job);
       setError(null);
     }, (wrong) => {
       if (!isHere) return;
-      notRenewed(path, wrong);
+      if (isShown.current) notRenewed(path, wrong);
       setError(wrong);
       if (wrong.status !== MISSING) timer = setTimeout(ask, AGAIN_MS);
     });

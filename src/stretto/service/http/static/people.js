@@ -16,7 +16,7 @@ const USES = [["useful", "useful"], ["unsaved", "not yet saved"], ["lost", "lost
 
 export function People() {
   const [shares, error] = usePolled("/api/v1/shares", EVERY_S);
-  if (error) return html`<${Empty}>${error}<//>`;
+  if (error) return html`<${Empty}>${error}. It is tried again.<//>`;
   if (!shares) return html`<${Empty}>Looking at shares and usage…<//>`;
   return html`
     <section aria-labelledby="shares"><h2 id="shares">Shares <code class="quiet">stretto shares</code></h2>

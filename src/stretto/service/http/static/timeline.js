@@ -85,7 +85,7 @@ function useSizes(hours, span) {
   const path = `/api/v1/timeline?hours=${hours}&limit=${AT_ONCE}&offset=${first}&find=${encodeURIComponent(query("find"))}&queue=${encodeURIComponent(query("queue"))}`;
   useEffect(() => {
     const asking = new AbortController();
-    let timer = 0, seq = -1, askedMs = 0, tookMs = 0, isAsking = false;
+    let timer = 0, seq = -1, askedMs = 0, tookMs = 0, isAsking = false, isShown = false;
     const take = (answer) => setShown(([last]) => {
       const rows = last && last.total === answer.total && last.key === path.replace(/offset=\d+/, "") ? last.rows.slice() : new Array(answer.total);
       answer.jobs.forEach((job, index) => { rows[first + index] = job; });
@@ -99,9 +99,10 @@ function useSizes(hours, span) {
       [seq, askedMs] = [head.value?.seq, performance.now()];
       try {
         take(await call("GET", path, undefined, asking.signal));
+        isShown = true;
         renewed(path);
       } catch (wrong) {
-        if (!asking.signal.aborted) notRenewed(path, wrong);
+        if (!asking.signal.aborted && isShown) notRenewed(path, wrong);
         if (!asking.signal.aborted) setShown(([last]) => [last, last ? "" : wrong.message]);
       }
       tookMs = performance.now() - askedMs;

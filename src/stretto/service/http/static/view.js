@@ -38,15 +38,16 @@ export function useTick(seconds) {
 export function usePolled(path, seconds) {
   const [shown, setShown] = useState([null, "", path]);
   useEffect(() => {
-    let isHere = true, isAsking = false;
+    let isHere = true, isAsking = false, isShown = false;
     const ask = async () => {
       if (document.hidden || isAsking) return;
       isAsking = true;
       try {
         const answer = await call("GET", path);
-        if (isHere) { renewed(path); setShown([answer, "", path]); }
+        if (isHere) { isShown = true; renewed(path); setShown([answer, "", path]); }
       } catch (wrong) {
-        if (isHere) { notRenewed(path, wrong); setShown(([last, , of]) => (last && of === path ? [last, "", path] : [null, wrong.message, path])); }
+        if (isHere && isShown) notRenewed(path, wrong);
+        if (isHere) setShown(([last, , of]) => (last && of === path ? [last, "", path] : [null, wrong.message, path]));
       }
       isAsking = false;
     };

@@ -61,6 +61,7 @@ function Form({ asks, begin, isBusy }) {
   const [known, setKnown] = useState({ policies: [], current: "" });
   const [there, all, state] = useSignals(nodes, jobs, link);
   useEffect(() => { if (!known.current) call("GET", "/api/v1/policies").then(setKnown, () => {}); }, [state]);
+  const choices = [...new Set([...known.policies, ...(asks.policy ? [asks.policy] : [])])]; // that of the address before there is a list
   const types = new Map();
   for (const node of there.values()) types.set(node.gpu_type, Math.max(node.gpus, types.get(node.gpu_type) ?? 1));
   const count = new Map(asks.nodes.map((each) => [each.gpu_type, each]));
@@ -72,7 +73,7 @@ function Form({ asks, begin, isBusy }) {
   return html`<form class="whatif" onSubmit=${(event) => { event.preventDefault(); begin(); }}>
     <label>Policy <select value=${asks.policy} onChange=${(event) => setQuery({ policy: event.target.value })}>
       <option value="">as it is${known.current ? ` (${known.current})` : ""}</option>
-      ${known.policies.filter((name) => name !== known.current).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
+      ${choices.filter((name) => name !== known.current).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
     ${[...types].map(([type, gpus]) => html`<label key=${type}>More nodes of ${gpus} × ${type} <input type="number" min="0" max="10000" value=${count.get(type)?.count ?? 0} onInput=${more(type, count.get(type)?.gpus ?? gpus)} /></label>`)}
     <${Without} ids=${asks.without} all=${all} />
     <button class="go" disabled=${isBusy}>Forecast</button>
