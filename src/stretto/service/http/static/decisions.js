@@ -18,7 +18,7 @@ export function Decisions() {
   const [shown, error] = usePolled("/api/v1/decisions?limit=200", EVERY_S);
   if (error) return html`<${Empty}>${error}. It is tried again.<//>`;
   if (!shown || !now) return html`<${Empty}>Looking at decisions…<//>`;
-  if (!shown.decisions.length) return html`<${Empty} command="stretto submit job.yaml">Nothing was decided yet.<//>`;
+  if (!shown.decisions.length) return html`<${Empty} command="stretto submit job.yaml">Nothing was decided since the service began.<//>`;
   const all = query("show") === "all";
   const changing = shown.decisions.filter((each) => Object.keys(each.changes).length);
   const rows = all ? shown.decisions : changing;
