@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.backends.kubernetes.pod_security import against_restricted
 from typer.main import get_command
 
 from stretto.cli.app import app
@@ -102,20 +103,18 @@ def test_every_object_has_what_all_objects_have(changes: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("changes", VALUES)
-def test_the_pod_runs_under_pod_security_restricted(changes: dict[str, Any]) -> None:
-    (stateful_set,) = of_kind("StatefulSet", changes)
-    pod = stateful_set["spec"]["template"]["spec"]
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] > 0
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for each in pod["containers"]:
-        assert each["securityContext"]["allowPrivilegeEscalation"] is False
-        assert each["securityContext"]["readOnlyRootFilesystem"] is True
-        assert each["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        assert all("hostPort" not in port for port in each["ports"])
-    allowed = {"name", "emptyDir", "secret", "persistentVolumeClaim", "configMap", "projected"}
-    assert all(set(volume) <= allowed for volume in pod["volumes"])
+def test_all_pods_run_under_pod_security_restricted_on_a_root_that_cannot_be_written(
+    changes: dict[str, Any],
+) -> None:
+    made = [
+        each["spec"]["template"]["spec"] for each in objects(changes) if "template" in each.get("spec", {})
+    ]
+    others = ["gate" in changes and bool(changes["gate"]["namespaces"]), "operator" in changes]
+    assert len(made) == 1 + sum(others), "the service, its gate and its operator"
+    for pod in made:
+        assert against_restricted(pod) == []
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in pod["containers"])
 
 
 @pytest.mark.parametrize("changes", VALUES)

@@ -1,8 +1,10 @@
 """The page on installing, followed with the real `kubectl` on a real API server, without Helm."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +13,7 @@ import pytest
 import yaml
 from tests.backends.kubernetes.control_plane import ControlPlane, missing_kubectl
 
+from stretto.backends.kubernetes.manifests import labels_of
 from stretto.client.target import USUAL_URL
 from stretto.service.main import FIRST_TOKEN
 
@@ -18,13 +21,13 @@ pytest.importorskip("go_template", reason="py-go-template has no build for this 
 
 from tools.render_chart import BASES, CHART, ROOT, VARIANTS, objects
 
+from . import service_monitor
 from .test_chart import VALUES, of_kind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.large, pytest.mark.slow]
 
 PAGE = ROOT / "docs" / "kubernetes-install.md"
-# What another project defines. Rules of CEL this server does not know either.
-NOT_THERE = ("ServiceMonitor",)
+MONITORS = "servicemonitors.monitoring.coreos.com"
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         running.until_ready()
         for name in ("stretto", "team-a", "team-b"):
             assert running.kubectl("create", "namespace", name).returncode == 0
+        kubectl(running, "apply", "-f", "-", text=yaml.safe_dump(service_monitor.definition()))
+        kubectl(running, "wait", "--for=condition=Established", f"crd/{MONITORS}", "--timeout=100s")
         yield running
     finally:
         running.close()
@@ -79,10 +84,85 @@ def test_the_server_takes_a_base_as_it_is(plane: ControlPlane, base: str) -> Non
     [pytest.param(number, marks=pytest.mark.long if number % 4 else ()) for number in range(len(VALUES))],
 )
 def test_the_server_takes_what_the_chart_makes_of_values(plane: ControlPlane, number: int) -> None:
-    wanted = [each for each in objects(VALUES[number]) if each["kind"] not in NOT_THERE]
+    wanted = objects(VALUES[number])
     text = yaml.safe_dump_all(wanted)
+    # Rules of CEL are unknown to this server, so that it checks no fields itself.
     applied = kubectl(plane, "apply", "--dry-run=server", "--validate=false", "-f", "-", text=text)
     assert len(applied.splitlines()) == len(wanted)
+
+
+def stored(plane: ControlPlane, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What the server has of an object that is applied, which goes again."""
+    text = yaml.safe_dump(manifest)
+    kubectl(plane, "apply", "-f", "-", text=text)
+    try:
+        name, namespace = (manifest["metadata"][each] for each in ("name", "namespace"))
+        shown = kubectl(plane, "get", manifest["kind"], name, "--namespace", namespace, "--output=json")
+        return dict(json.loads(shown)["spec"])
+    finally:
+        kubectl(plane, "delete", "-f", "-", text=text)
+
+
+def test_the_server_keeps_every_field_of_a_service_monitor_and_knows_a_wrong_one(plane: ControlPlane) -> None:
+    """By a stand-in for the definition, which is the Prometheus operator's."""
+    monitors = [each for changes in VALUES for each in of_kind("ServiceMonitor", changes)]
+    assert len(monitors) == 3
+    assert [stored(plane, each) for each in monitors] == [each["spec"] for each in monitors]
+    wrong = deepcopy(monitors[0])
+    wrong["spec"]["endpoints"][0]["interval"] = "often"
+    refused = plane.kubectl("apply", "-f", "-", text=yaml.safe_dump(wrong))
+    assert "spec.endpoints.interval" in refused.stderr
+
+
+# Whose pods ask, by the labels of their namespace and of theirs; whether they reach the service.
+HOME, OTHER = {"kubernetes.io/metadata.name": "stretto"}, {"kubernetes.io/metadata.name": "team-b"}
+EDGE, WATCH = ({"kubernetes.io/metadata.name": name} for name in ("ingress-nginx", "monitoring"))
+OF_A_JOB = labels_of("s1", "7")
+INGRESS, MONITOR = {"ingress": {"enabled": True}}, {"metrics": {"serviceMonitor": True, "tokenSecret": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "namespace", "labels", "is_let_in"),
+    [
+        pytest.param({}, OTHER, OF_A_JOB, True, id="a worker, wherever it is"),
+        pytest.param({}, HOME, {"app": "psql"}, True, id="a pod of the release's namespace"),
+        pytest.param({}, OTHER, {"app": "psql"}, False, id="a pod of others"),
+        pytest.param({}, EDGE, {}, False, id="an ingress controller that was not asked for"),
+        pytest.param(INGRESS, EDGE, {}, True, id="the ingress controller"),
+        pytest.param(MONITOR, WATCH, {}, True, id="Prometheus"),
+        pytest.param(MONITOR, OTHER, {}, False, id="who is not Prometheus"),
+    ],
+)
+def test_the_network_policy_that_the_server_stores_lets_in(
+    plane: ControlPlane,
+    changes: dict[str, Any],
+    namespace: dict[str, str],
+    labels: dict[str, str],
+    is_let_in: bool,
+) -> None:
+    """By the rules of NetworkPolicies, as no server of tests enforces them."""
+    (policy,) = of_kind("NetworkPolicy", changes)
+    rules = stored(plane, policy)
+    (stateful_set,) = of_kind("StatefulSet", changes)
+    pod = stateful_set["spec"]["template"]
+    assert selects(rules["podSelector"], pod["metadata"]["labels"])
+    assert rules["policyTypes"] == ["Ingress"]
+    (rule,) = rules["ingress"]
+    ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+    assert {(each["port"], each["protocol"]) for each in rule["ports"]} == {(name, "TCP") for name in ports}
+
+    def lets_in(peer: dict[str, Any]) -> bool:
+        is_there = selects(peer["namespaceSelector"], namespace) if "namespaceSelector" in peer else None
+        is_there = namespace == HOME if is_there is None else is_there
+        return is_there and selects(peer.get("podSelector", {}), labels)
+
+    assert any(map(lets_in, rule["from"])) == is_let_in
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether something has all labels of a selector, which says nothing else."""
+    assert set(selector) <= {"matchLabels"}
+    return selector.get("matchLabels", {}).items() <= labels.items()
 
 
 def test_an_overlay_says_which_image(plane: ControlPlane, tmp_path: Path) -> None:

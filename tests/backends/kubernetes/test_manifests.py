@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.backends.kubernetes.pod_security import against_restricted
 
 from stretto.agent import pod_supervisor
 from stretto.backends.kubernetes import manifests
@@ -225,30 +226,6 @@ def test_a_claim_for_all_jobs_is_mounted_where_the_service_has_it_unless_a_job_m
 
 
 # ── Pod Security ──────────────────────────────────────────────────────────────────────────────────
-
-
-def against_restricted(spec: dict[str, Any]) -> list[str]:
-    """What the Pod Security Standard `restricted` has against a pod, by its controls."""
-    security = spec.get("securityContext", {})
-    against = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
-    volumes = {key for volume in spec.get("volumes", ()) for key in volume} - {"name"}
-    against += sorted(volumes - {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "secret"})
-    for each in (*spec["containers"], *spec.get("initContainers", ())):
-        own = each.get("securityContext", {})
-        both = {**security, **own}
-        capabilities = own.get("capabilities", {})
-        checks = {
-            "privileged": not own.get("privileged"),
-            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
-            "runAsNonRoot": both.get("runAsNonRoot") is True,
-            "runAsUser": both.get("runAsUser") != 0,
-            "seccompProfile": both.get("seccompProfile", {}).get("type") in ("RuntimeDefault", "Localhost"),
-            "drop": "ALL" in capabilities.get("drop", ()),
-            "add": set(capabilities.get("add", ())) <= {"NET_BIND_SERVICE"},
-            "hostPort": not any("hostPort" in port for port in each.get("ports", ())),
-        }
-        against += [name for name, is_so in checks.items() if not is_so]
-    return against
 
 
 @pytest.mark.parametrize(
