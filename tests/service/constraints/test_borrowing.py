@@ -69,7 +69,7 @@ def test_the_reason_says_that_it_may_not_borrow() -> None:
     assert plan.why.of(1) is Why.MAY_NOT_BORROW
     said = "queue a is guaranteed 2 GPUs, of which jobs that cannot be preempted hold 0"
     assert plan.why.evidence[1].startswith(said.removesuffix("0"))
-    assert plan.why.evidence[1].endswith("; it needs 2, 1 too many")
+    assert plan.why.evidence[1].endswith("; it needs 2, and jobs before it get the rest")
     assert plan.why.of(2) is Why.EXCEEDS_QUOTA
     assert "cannot be preempted" in plan.why.evidence[2]
 

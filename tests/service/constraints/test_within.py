@@ -85,9 +85,23 @@ def test_reasons_say_by_how_many_gpus_a_quota_is_exceeded() -> None:
     plan = live.decide()
     assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 0, 0)
     assert plan.why.of(1) is Why.QUOTA
-    assert "1 too many" in plan.why.evidence[1]
+    assert "holds 0; it needs 2, and jobs before it get the rest" in plan.why.evidence[1]
     assert plan.why.of(2) is Why.EXCEEDS_QUOTA
     assert "1 too many" in plan.why.evidence[2]
+
+
+def test_a_reason_names_jobs_that_start_before_it_and_no_number_that_is_not_so() -> None:
+    live = Deciding("fifo")
+    live.queue("a", 4)
+    live.submit("1", "a", 2)
+    live.decide()
+    live.submit("2", "a", 2)
+    live.submit("3", "a", 1)
+    plan = live.decide()
+    assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 2, 0)
+    assert plan.why.evidence[2] == "queue a has 4 GPUs, and holds 2; it needs 1, and jobs before it get the rest"
+    plan = live.decide()
+    assert plan.why.evidence[2] == "queue a has 4 GPUs, and holds 4; it needs 1, 1 too many"
 
 
 def test_a_lowered_quota_is_kept_at_the_next_decision() -> None:

@@ -257,7 +257,7 @@ def test_who_stays_on_a_cordoned_node_counts_against_the_quota_of_its_queue() ->
     plan = live.decide()
     assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 1, 0)
     assert plan.why.of(1) is Why.QUOTA
-    assert "holds 2; it needs 1, 1 too many" in plan.why.evidence[1]
+    assert "holds 2; it needs 1, and jobs before it get the rest" in plan.why.evidence[1]
     live.end("1")
     live.decide()
     assert live.gpus("3") == 1

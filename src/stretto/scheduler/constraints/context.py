@@ -241,11 +241,12 @@ class DecisionContext:
         self.note(row, limit)
 
     def note(self, row: int, limit: Limit) -> None:
-        """Say why a job is left out, and by how many GPUs."""
+        """Say why a job is left out: by how many GPUs, or for jobs that only start with this decision."""
         needs = self.jobs[row].min_gpus
         if limit.ever is not None and needs > limit.ever:
             words = f"{limit.evidence}; it needs {needs}, {needs - limit.ever} too many"
             self.why[row] = (Why.EXCEEDS_QUOTA, words)
             return
-        beyond = max(self.usage_of(limit) + needs - limit.most, 1)
-        self.why[row] = (limit.why, f"{limit.evidence}; it needs {needs}, {beyond} too many")
+        beyond = self.usage_of(limit) + needs - limit.most
+        why = f"{beyond} too many" if beyond > 0 else "and jobs before it get the rest"
+        self.why[row] = (limit.why, f"{limit.evidence}; it needs {needs}, {why}")
