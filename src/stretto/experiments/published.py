@@ -59,8 +59,17 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             causes=cornucopia_causes.table1,
         ),
         Experiment("cornucopia-table3", "Cornucopia, table 3", "chronus", parts.table3),
-        Experiment("cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", comparison.figure4, 21),
-        Experiment("cornucopia-fig6", "Cornucopia, figure 6", "chronus", comparison.figure6, 39),
+        Experiment(
+            "cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", comparison.figure4, 21, "28 min"
+        ),
+        Experiment(
+            "cornucopia-fig6",
+            "Cornucopia, figure 6",
+            "chronus",
+            comparison.figure6,
+            39,
+            not_whole="39 simulations of about two minutes each",
+        ),
         Experiment("cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 15),
         Experiment(
             "cornucopia-saturn",
@@ -161,7 +170,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "6 min",
             causes=sia_causes.table4,
         ),
-        Experiment("sia-fairness", "Sia (SOSP 2023), section 5.5", "sia", sia.fairness, 20),
+        Experiment(
+            "sia-fairness",
+            "Sia (SOSP 2023), section 5.5",
+            "sia",
+            sia.fairness,
+            20,
+            not_whole="Pollux searches anew for each job as if that had its share of the cluster alone",
+        ),
         Experiment(
             "sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15, causes=sia_causes.modes
         ),
@@ -212,6 +228,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "chronus",
             unisched.figure6,
             84,
+            not_whole="84 simulations of more than a minute each",
             causes=unisched_causes.figure6,
         ),
         Experiment(
@@ -235,7 +252,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "4 min",
             causes=unisched_causes.figure8,
         ),
-        Experiment("unisched-fig9", "UniSched (TPDS 2024), figure 9", "chronus", unisched_parts.figure9, 62),
+        Experiment(
+            "unisched-fig9",
+            "UniSched (TPDS 2024), figure 9",
+            "chronus",
+            unisched_parts.figure9,
+            62,
+            not_whole="62 simulations of more than two minutes each",
+        ),
         Experiment(
             "unisched-fig10",
             "UniSched (TPDS 2024), figure 10",

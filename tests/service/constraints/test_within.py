@@ -99,7 +99,9 @@ def test_a_reason_names_jobs_that_start_before_it_and_no_number_that_is_not_so()
     live.submit("3", "a", 1)
     plan = live.decide()
     assert (live.gpus("1"), live.gpus("2"), live.gpus("3")) == (2, 2, 0)
-    assert plan.why.evidence[2] == "queue a has 4 GPUs, and holds 2; it needs 1, and jobs before it get the rest"
+    assert (
+        plan.why.evidence[2] == "queue a has 4 GPUs, and holds 2; it needs 1, and jobs before it get the rest"
+    )
     plan = live.decide()
     assert plan.why.evidence[2] == "queue a has 4 GPUs, and holds 4; it needs 1, 1 too many"
 
