@@ -1,5 +1,6 @@
 """Who may take part in a generation, and who is only near it."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -11,7 +12,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from stretto.sdk.channel import Generation, Member, as_document, read_generation
-from stretto.sdk.process_group import host_store, join_store, listen_on, own_address, set_timeout
+from stretto.sdk.process_group import (
+    host_store,
+    join_store,
+    listen_on,
+    own_address,
+    set_timeout,
+    use_loopback,
+)
 from stretto.sdk.settings import RequestedBatch
 
 pytestmark = [pytest.mark.sockets, pytest.mark.torch]
@@ -66,6 +74,26 @@ def test_members_tell_each_other_a_generation_without_its_secret() -> None:
     assert "secret" not in str(document)
     assert read_generation({**document, "secret": "secret"}) == told
     assert read_generation(as_document(Generation(1, members))) == Generation(1, members)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where loopback has another name")
+@pytest.mark.parametrize(
+    ("of_pod", "of_node", "interface"),
+    [
+        pytest.param("", "127.0.0.1", "lo", id="a node on loopback"),
+        pytest.param("127.0.0.1", "127.0.0.1", "lo", id="a pod on the network of such a node"),
+        pytest.param("10.88.1.4", "127.0.0.1", None, id="a pod with an address of its own there"),
+        pytest.param("", "10.0.0.1", None, id="a node that others reach"),
+    ],
+)
+def test_gloo_stays_on_loopback_only_where_the_worker_itself_is_there(
+    monkeypatch: pytest.MonkeyPatch, of_pod: str, of_node: str, interface: str | None
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")  # so that what is set goes again
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    monkeypatch.setenv("STRETTO_POD_ADDRESS", of_pod)
+    use_loopback(of_node)
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 
 
 # Both know the keys, as whoever has listed them does. The second does what one in a peer's place would: it

@@ -117,9 +117,12 @@ def own_address(of_node: str) -> str:
     return os.environ.get("STRETTO_POD_ADDRESS") or of_node
 
 
-def use_loopback(address: str) -> None:
-    """Gloo looks up the host's name to find its interface; on loopback, the name may lead elsewhere."""
-    if address.startswith("127.") and sys.platform == "linux":
+def use_loopback(of_node: str) -> None:
+    """Gloo looks up the host's name to find its interface; on loopback, the name may lead elsewhere.
+
+    of_node: the address of this worker's node. That of its pod counts, where it has one.
+    """
+    if own_address(of_node).startswith("127.") and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 

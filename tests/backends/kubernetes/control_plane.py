@@ -30,6 +30,7 @@ CONTROLLERS = (
     *("garbagecollector", "namespace", "job", "podgc", "nodelifecycle", "resourcequota"),
     *("persistentvolume-binder", "disruption"),
 )
+OF_PODS = ("serviceaccount", "serviceaccount-token", "endpoint", "statefulset", "deployment", "replicaset")
 NODE_GRACE_S = 8  # of silence, after which a node counts as not ready
 
 
@@ -75,6 +76,8 @@ class ControlPlane:
     commands: dict[str, list[str]] = field(default_factory=dict)  # by which they were started
     port: int = field(default_factory=free_port)
     more_controllers: tuple[str, ...] = ()
+    serves_pods: bool = False  # with accounts, whose tokens their pods have, at all addresses of this machine
+    admission: tuple[str, ...] = ()  # plug-ins of it that there are besides
 
     @property
     def url(self) -> str:
@@ -118,14 +121,16 @@ class ControlPlane:
         )
         self._run(
             "kube-apiserver",
-            *(f"--etcd-servers=http://127.0.0.1:{store}", "--bind-address=127.0.0.1"),
+            f"--etcd-servers=http://127.0.0.1:{store}",
+            f"--bind-address={'0.0.0.0' if self.serves_pods else '127.0.0.1'}",
             *("--advertise-address=127.0.0.1", f"--secure-port={self.port}", "--insecure-port=0"),
             *(f"--cert-dir={self.folder}", f"--token-auth-file={self.folder / 'tokens.csv'}"),
             *("--authorization-mode=RBAC", "--allow-privileged=true"),
             *("--service-cluster-ip-range=10.96.0.0/24", f"--service-account-signing-key-file={key}"),
             *("--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}"),
             *("--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP"),
-            "--disable-admission-plugins=ServiceAccount",
+            *(() if self.serves_pods else ("--disable-admission-plugins=ServiceAccount",)),
+            *(f"--enable-admission-plugins={name}" for name in self.admission),
             *(f"--audit-policy-file={self.folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"),
         )
         try:
@@ -133,6 +138,9 @@ class ControlPlane:
         except BaseException:
             self.close()  # nobody else ends what has begun
             raise
+        controllers = [*CONTROLLERS, *self.more_controllers]
+        if self.serves_pods:
+            controllers += OF_PODS
         for name, user, port, more in (
             (
                 "kube-controller-manager",
@@ -140,7 +148,8 @@ class ControlPlane:
                 free_port(),
                 (
                     f"--service-account-private-key-file={key}",
-                    f"--controllers={','.join([*CONTROLLERS, *self.more_controllers])}",
+                    f"--controllers={','.join(controllers)}",
+                    *((f"--root-ca-file={self.folder / 'apiserver.crt'}",) if self.serves_pods else ()),
                     f"--node-monitor-grace-period={NODE_GRACE_S}s",
                     "--node-monitor-period=1s",
                 ),

@@ -47,7 +47,9 @@ for path in /var/lib /var/log /run; do mount -t tmpfs none "$path"; done
 mkdir -p /var/lib/kubelet/device-plugins /var/log/pods /run/containerd
 containerd --config "$FOLDER/containerd.toml" >>"$FOLDER/containerd.log" 2>&1 &
 until ctr -a /run/containerd.sock version >/dev/null 2>&1; do sleep 0.1; done
-ctr -a /run/containerd.sock -n k8s.io images import --snapshotter native "$FOLDER/../machine.tar"
+for image in "$FOLDER"/../machine.tar $(ls "$FOLDER"/*.tar 2>/dev/null); do
+  ctr -a /run/containerd.sock -n k8s.io images import --snapshotter native "$image"
+done
 (while [ -e "$FOLDER/NO_PLUGIN" ]; do sleep 0.1; done; exec $PLUGIN) >>"$FOLDER/plugin.log" 2>&1 &
 set +e
 while :; do
@@ -79,14 +81,8 @@ def missing() -> str:
 
 def write_image(path: Path) -> None:
     """An image of busybox and the folders on which pods mount the machine, as docker saves them."""
-
-    def add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
-        entry = tarfile.TarInfo(name)
-        entry.size, entry.mode = len(content), mode
-        archive.addfile(entry, io.BytesIO(content))
-
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as archive:
+    layer = path.with_suffix(".layer")
+    with tarfile.open(layer, mode="w") as archive:
         for name in ("usr", "proc", "sys", "dev", "etc", "var", "run", "root", "tmp"):
             entry = tarfile.TarInfo(name)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
@@ -95,20 +91,41 @@ def write_image(path: Path) -> None:
             entry = tarfile.TarInfo(name)
             entry.type, entry.linkname = tarfile.SYMTYPE, target
             archive.addfile(entry)
+        add(archive, "etc/nsswitch.conf", b"hosts: files dns\n")  # else the name of the pod is not found
         add(archive, "busybox", (control_plane.FOLDER / "bin" / "busybox").read_bytes(), 0o755)
-    blob = layer.getvalue()
     waits = ["/busybox", "sh", "-c", "trap exit TERM INT; /busybox sleep 100000000 & wait"]
-    config = {
+    save_image(path, IMAGE, layer, {"Cmd": waits, "Env": ["PATH=/usr/bin:/bin"]})
+
+
+def add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    """Put a file into an archive."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), mode
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def save_image(path: Path, name: str, layer: Path, config: Mapping[str, object]) -> None:
+    """An image of one layer, as docker saves it; the file of the layer goes."""
+    with layer.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    image = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": waits, "Env": ["PATH=/usr/bin:/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(blob).hexdigest()}"]},
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(path, "w") as archive:
-        add(archive, "config.json", json.dumps(config).encode())
-        add(archive, "layer.tar", blob)
+        add(archive, "config.json", json.dumps(image).encode())
+        archive.add(layer, "layer.tar")
         add(archive, "manifest.json", json.dumps(manifest).encode())
+    layer.unlink()
+
+
+def machine_paths() -> list[str]:
+    """Folders of this machine's programs, of its Python and of our tree."""
+    prefixes = {str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix)}
+    return ["/usr", *sorted(path for path in {*prefixes, str(ROOT)} if not path.startswith("/usr/"))]
 
 
 def machine_spec() -> dict[str, object]:
@@ -117,11 +134,9 @@ def machine_spec() -> dict[str, object]:
         [control_plane.FOLDER / "bin" / "ctr", "oci", "spec"], capture_output=True, text=True, check=True
     )
     spec: dict[str, object] = json.loads(made.stdout)
-    prefixes = {str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix)}
-    paths = ["/usr", *sorted(path for path in {*prefixes, str(ROOT)} if not path.startswith("/usr/")), *ETC]
     mounts = [
         {"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
-        for path in paths
+        for path in (*machine_paths(), *ETC)
         if Path(path).exists()
     ]
     spec["mounts"] = [*spec["mounts"], *mounts]  # type: ignore[misc]
@@ -136,6 +151,9 @@ class RealNodes:
     plane: ControlPlane
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)  # by node
     gpus: int = 0  # of each
+    # Where pods have addresses of their own there is a network of pods, and images have what they need.
+    plugin: Path | None = None  # of CNI: its folder
+    name_server: str = ""
 
     def start(self, products: Mapping[str, str], gpus: int) -> "RealNodes":
         """Start a node of each name, with GPUs of its product, and wait until all are ready."""
@@ -159,7 +177,8 @@ class RealNodes:
     def _run(self, name: str, product: str) -> None:
         folder = self.folder / name
         (folder / "cni").mkdir(parents=True, exist_ok=True)
-        network = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback"}]}
+        kind = "pods" if self.plugin else "loopback"
+        network = {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": kind}]}
         (folder / "cni" / "1.conflist").write_text(json.dumps(network), encoding="utf-8")
         (folder / "containerd.toml").write_text(self._containerd(folder), encoding="utf-8")
         (folder / "kubelet.yaml").write_text(yaml.safe_dump(self._kubelet(name)), encoding="utf-8")
@@ -191,6 +210,8 @@ class RealNodes:
 
     def _containerd(self, folder: Path) -> str:
         runtimes = 'plugins."io.containerd.grpc.v1.cri".containerd'
+        programs = f'bin_dir = "{self.plugin}"' if self.plugin else ""
+        shown = "" if self.plugin else f'base_runtime_spec = "{folder.parent}/machine.json"'
         return f"""
 version = 2
 root = "{folder}/containerd"
@@ -207,12 +228,13 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   stream_server_port = "0"
 [plugins."io.containerd.grpc.v1.cri".cni]
   conf_dir = "{folder}/cni"
+  {programs}
 [{runtimes}]
   snapshotter = "native"
   default_runtime_name = "runc"
 [{runtimes}.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-  base_runtime_spec = "{folder.parent}/machine.json"
+  {shown}
 [{runtimes}.runtimes.runc.options]
   BinaryName = "{control_plane.FOLDER}/bin/runc"
 """
@@ -242,6 +264,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             "syncFrequency": "5s",
             "kubeAPIQPS": 50,  # more than as usual: pods come all the time
             "kubeAPIBurst": 100,
+            **({"clusterDNS": [self.name_server], "clusterDomain": "cluster.local"} if self.plugin else {}),
         }
 
     def _logs(self, name: str) -> str:
