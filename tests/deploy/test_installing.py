@@ -162,7 +162,8 @@ def test_the_network_policy_that_the_server_stores_lets_in(
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     """Whether something has all labels of a selector, which says nothing else."""
     assert set(selector) <= {"matchLabels"}
-    return selector.get("matchLabels", {}).items() <= labels.items()
+    wanted: dict[str, str] = selector.get("matchLabels", {})
+    return wanted.items() <= labels.items()
 
 
 def test_an_overlay_says_which_image(plane: ControlPlane, tmp_path: Path) -> None:
