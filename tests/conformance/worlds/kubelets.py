@@ -40,6 +40,14 @@ class KubeletsWorld(KubernetesWorld):
         """The folder of all tests, which pods mount where it is."""
         return self.folder.parent
 
+    @property
+    def secret_stores(self) -> tuple[Path, ...]:
+        """Also the runtime of each node, which notes the variables of its containers."""
+        return (
+            *super().secret_stores,
+            *(self.folder / "nodes" / name / "containerd" for name in self.products),
+        )
+
     def add_nodes(self, users: Sequence[str] = ()) -> None:
         """Start everything."""
         self.begin_plane(users)

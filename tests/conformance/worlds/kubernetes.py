@@ -71,9 +71,9 @@ class KubernetesWorld:
     blows: Mapping[str, int] = field(default_factory=lambda: BLOWS)
 
     @property
-    def secret_store(self) -> Path:
+    def secret_stores(self) -> tuple[Path, ...]:
         """Where the cluster itself keeps the Secrets of jobs."""
-        return self.plane.folder / "etcd"
+        return (self.plane.folder / "etcd",)
 
     def begin_plane(self, users: Sequence[str] = ()) -> None:
         """Start the control plane, and the way to it that a service takes."""

@@ -112,11 +112,11 @@ class Middleware:
             await send(message)
 
         async def refuse(problem: Problem) -> None:
-            said = problem.status_code, problem.detail, problem.headers
+            parts = problem.status_code, problem.detail, problem.headers
             if problem_pages.is_for_browser(scope):
-                await problem_pages.answer(scope, *said)(scope, receive, sent)
+                await problem_pages.answer(scope, *parts)(scope, receive, sent)
             else:
-                await problems.answer(*said, state["request_id"])(scope, receive, sent)
+                await problems.answer(*parts, state["request_id"])(scope, receive, sent)
 
         task = asyncio.current_task()
         assert task is not None

@@ -70,28 +70,29 @@ class NodeRows:
         ending, placement = self.service.reconciler.ending_gpus(), state.placement
         del self._kept[len(state.nodes) :]
         for index, node in enumerate(state.nodes):
-            held: Mapping[JobId, Allocation] = {} if placement is None else placement.on(index)
+            allocations: Mapping[JobId, Allocation] = {} if placement is None else placement.on(index)
             gpus_ending, uses = ending.get(index, 0).bit_count(), uses_of.get(node.name, ())
             made_from = (*vars(node).values(), gpus_ending)
             if index < len(self._kept):
                 kept = self._kept[index]
-                holds_the_same = held is kept.held or not (held or kept.held)
+                holds_the_same = allocations is kept.held or not (allocations or kept.held)
                 if holds_the_same and kept.uses == uses and kept.made_from == made_from:
                     continue
-            new = _Kept(made_from, held, uses, _row(node, index, held, gpus_ending, uses))
+            new = _Kept(made_from, allocations, uses, _row(node, index, allocations, gpus_ending, uses))
             self._kept[index : index + 1] = [new]
 
 
 def _row(
     node: NodeRecord,
     index: int,
-    held: Mapping[JobId, Allocation],
+    allocations: Mapping[JobId, Allocation],
     gpus_ending: int,
     uses: Sequence[GpuUse | None],
 ) -> Row:
     """One node with all that is held there."""
     gpus_of_job = {
-        job: allocation.masks[allocation.nodes.index(index)].bit_count() for job, allocation in held.items()
+        job: allocation.masks[allocation.nodes.index(index)].bit_count()
+        for job, allocation in allocations.items()
     }
     free = node.gpus - node.others - sum(gpus_of_job.values()) - gpus_ending
     return {

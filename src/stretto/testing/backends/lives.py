@@ -124,9 +124,9 @@ class Lives:
         ended = await stage.ended(worker)
         assert ended.status == 7, "the worker has another value, or none"
         # Where the cluster itself keeps secrets, as Kubernetes does in etcd, the world says so.
-        store = getattr(stage.world, "secret_store", None)
+        stores = set(getattr(stage.world, "secret_stores", ()))
         files = _files_with(secret, stage.world.folder)
-        assert [file for file in files if store is None or store not in file.parents] == []
+        assert [file for file in files if stores.isdisjoint(file.parents)] == []
 
     async def test_a_log_is_read_from_an_offset_and_followed_to_its_end(self, stage: Stage) -> None:
         """A log is read from an offset and followed to its end."""
