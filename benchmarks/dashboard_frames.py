@@ -30,6 +30,10 @@ PAGES = {  # and what is there once a page has its data
     "/": ".node .part",
     "/queue": "table.jobs tbody tr td",
     "/timeline": ".lanes li .scrub",
+    "/jobs/1_0": "h2.title",
+    "/people": "#usage",
+    "/decisions": "#decided",
+    "/whatif": "form button",
 }
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 NODES, GPUS = 64, 8  # of each of two types
