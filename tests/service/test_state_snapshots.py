@@ -23,6 +23,7 @@ from stretto.service.state_snapshots import Kept, begun, keep, keep_beside, open
 pytestmark = pytest.mark.sqlite
 
 KEY = b"k" * 32
+WORKED_OUT = ("_placement", "_node_facts")  # of the rest
 
 
 def recorded(events: list[Event], times: list[float]) -> list[Recorded]:
@@ -36,9 +37,18 @@ def recorded(events: list[Event], times: list[float]) -> list[Recorded]:
 def shown(state: State) -> Any:
     """Everything in a state but what is looked at again anyway."""
     assert state.cluster is not None
-    parts = {name: value for name, value in vars(state).items() if name != "_placement"}
+    parts = {name: value for name, value in vars(state).items() if name not in WORKED_OUT}
     parts["held"] = dict(state.placement or {})
     return pickle.dumps({name: repr(value) for name, value in sorted(parts.items())})
+
+
+def test_what_was_worked_out_of_nodes_is_not_kept() -> None:
+    state = read_on(State(), a_log("fifo", [("submit", 0), ("decide", 0)])).state
+    assert state.node_facts.capacity
+    again = opened(sealed(Kept(state, None), KEY), KEY)
+    assert again is not None
+    assert b"NodeFacts" not in pickle.dumps(state)
+    assert again.state.usable().tolist() == state.usable().tolist()
 
 
 def a_log(policy: str, moves: list[tuple[str, int]]) -> list[Recorded]:

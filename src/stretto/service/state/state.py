@@ -152,6 +152,10 @@ class State:
             return []  # it has come since the cluster was made: nobody was given anything there
         return [(job, held) for job, held in self._placement.items() if index in held.nodes]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All that the log says, and nothing that was worked out of it to be asked more often."""
+        return {**vars(self), "_node_facts": None}
+
     @property
     def node_facts(self) -> NodeFacts:
         """What all nodes are together, as they are now."""
