@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from math import inf, nextafter
 from typing import TypeVar
 
 import numpy as np
@@ -155,6 +156,16 @@ class JobTable(JobColumns):
     def ids(self) -> tuple[JobId, ...]:
         """The jobs' names, by row."""
         return tuple(self.requests.ids[self.rows].tolist())
+
+    def row_of(self, job: Job) -> int | None:
+        """The row of a job; None where it is not among these. It is looked for where it would stand."""
+        requests = self.requests
+        first, end = np.searchsorted(requests.submitted_s, (job.submitted_s, nextafter(job.submitted_s, inf)))
+        for place in range(int(first), int(end)):
+            if requests.ids[place] == job.id:
+                row = int(np.searchsorted(self.rows, place))
+                return row if row < len(self.rows) and self.rows[row] == place else None
+        return None
 
     def computed(self, column: Column[Array]) -> Array:
         """(jobs,) what each asked for."""

@@ -14,7 +14,7 @@ from stretto.backends.protocol import Backend, FetchesUploads, HandsSecrets, Run
 from stretto.errors import KeyTaken
 from stretto.jobfile import Array, JobSpec
 from stretto.jobfile.to_job import spec_to_job
-from stretto.model import InputError, JobOutlook, PromisesDeadlines, Snapshot, Trigger
+from stretto.model import InputError, JobOutlook, PromisesDeadlines, Trigger
 from stretto.service import control_loop
 from stretto.service.autoscaling import WAITS, Autoscaler
 from stretto.service.budgets import BudgetWatch
@@ -150,7 +150,6 @@ class Service:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
     _last_id: int = 0  # that this process has given
-    _rows: tuple[Snapshot | None, Mapping[str, int]] = (None, MappingProxyType({}))  # of the latest snapshot
 
     def __post_init__(self) -> None:
         """Listen to what happens, for requests that wait."""
@@ -367,9 +366,7 @@ class Service:
         """How a job stands, with what the service itself knows of it."""
         record = self.reports.shown(record)
         plan, snapshot = self.scheduling.latest, self.scheduling.latest_snapshot
-        if snapshot is not None and self._rows[0] is not snapshot:
-            self._rows = snapshot, {name: row for row, name in enumerate(snapshot.jobs.ids)}
-        status = status_of(self.state, record, self.clock.now_s(), plan, snapshot, self._rows[1])
+        status = status_of(self.state, record, self.clock.now_s(), plan, snapshot)
         if record.has_ended and has_been_deleted(record.checkpoint, self.context.checkpoints):
             status = replace(status, checkpoint="")
         if status.reason and not status.gpus and (words := self.autoscaler.message_for(record.id)):

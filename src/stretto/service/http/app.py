@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 PARTS = (
     *(
+        jobs,  # first, since most requests are about them: routes are tried in this order
         forecast,
         timeline,
         line,
-        jobs,
         training,
         job_schema,
         logs,

@@ -22,7 +22,8 @@ Row = dict[str, Any]
 class _Kept:
     """The row of a node as it was last made, and what it was made from."""
 
-    made_from: Hashable
+    node: Hashable  # the values of its record
+    ending: int  # GPUs of it
     held: Mapping[JobId, Allocation]  # of the node, by job; another mapping as soon as it is another content
     uses: Sequence[GpuUse | None]
     row: Row
@@ -35,6 +36,7 @@ class NodeRows:
 
     service: Service
     _kept: list[_Kept] = field(default_factory=list)
+    _made_at: object = None  # the last change of any node that rows show
 
     def seen_by(self, caller: Caller) -> list[Row]:
         """Every node with what is held there; users see of its jobs only their own."""
@@ -68,17 +70,20 @@ class NodeRows:
         """Make the rows anew of which something has changed."""
         state, uses_of = self.service.state, self.service.gpu_watch.nodes
         ending, placement = self.service.reconciler.ending_gpus(), state.placement
+        is_same = self._made_at is NodeRecord.last_change  # of all nodes; then only what they hold may differ
+        self._made_at = NodeRecord.last_change
         del self._kept[len(state.nodes) :]
         for index, node in enumerate(state.nodes):
             allocations: Mapping[JobId, Allocation] = {} if placement is None else placement.on(index)
             gpus_ending, uses = ending.get(index, 0).bit_count(), uses_of.get(node.name, ())
-            made_from = (*vars(node).values(), gpus_ending)
-            if index < len(self._kept):
-                kept = self._kept[index]
+            kept = self._kept[index] if index < len(self._kept) else None
+            if kept is not None:
                 holds_the_same = allocations is kept.held or not (allocations or kept.held)
-                if holds_the_same and kept.uses == uses and kept.made_from == made_from:
+                holds_the_same = holds_the_same and kept.ending == gpus_ending and kept.uses == uses
+                if holds_the_same and (is_same or kept.node == tuple(vars(node).values())):
                     continue
-            new = _Kept(made_from, allocations, uses, _row(node, index, allocations, gpus_ending, uses))
+            row = _row(node, index, allocations, gpus_ending, uses)
+            new = _Kept(tuple(vars(node).values()), gpus_ending, allocations, uses, row)
             self._kept[index : index + 1] = [new]
 
 

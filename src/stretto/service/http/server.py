@@ -49,6 +49,25 @@ class Upgraded(WebSocketsSansIOProtocol):
         self.lost(exc)
 
 
+class WholeAnswers(h11.Connection):
+    """HTTP/1.1 as h11 speaks it, where the head of an answer of known length waits for its first bytes.
+
+    They go out in one write then: a second one would cost a call of the kernel, and wake the caller twice.
+    """
+
+    _head = b""
+
+    def send(self, event: h11.Event) -> bytes | None:
+        """The bytes that are to be written now; None where the connection is to be closed."""
+        written = super().send(event)
+        if isinstance(event, h11.Response) and any(name == b"content-length" for name, _ in event.headers):
+            self._head = written or b""
+            return b""
+        if self._head and written is not None:
+            written, self._head = self._head + written, b""
+        return written
+
+
 class Protocol(H11Protocol):
     """HTTP/1.1 whose own refusals are problems like all others, and that waits for nothing without a limit.
 
@@ -64,6 +83,13 @@ class Protocol(H11Protocol):
     _is_upgraded = False
     _timer: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
+
+    def __init__(self, config: uvicorn.Config, *more: Any, **named: Any) -> None:
+        """Speak as `WholeAnswers` does."""
+        super().__init__(config, *more, **named)
+        most_bytes = config.h11_max_incomplete_event_size
+        assert most_bytes is not None
+        self.conn = WholeAnswers(h11.SERVER, most_bytes)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a place, and begin to wait for a request."""

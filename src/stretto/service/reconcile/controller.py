@@ -29,7 +29,6 @@ from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.leadership import Leadership
 from stretto.service.reconcile.diff import (
-    HOLDER,
     UNKNOWN,
     VANISHED,
     WorkerCache,
@@ -37,7 +36,7 @@ from stretto.service.reconcile.diff import (
     about_vanished,
     about_workers,
 )
-from stretto.service.reconcile.held_gpus import GpuOccupancy
+from stretto.service.reconcile.held_gpus import HOLDER, GpuOccupancy
 from stretto.service.reconcile.reconciler import (
     Command,
     Divide,
@@ -163,7 +162,7 @@ class Dispatcher:
             if listed.phase == "ended" and (worker is None or worker.life is WorkerPhase.ENDED):
                 self._ended.setdefault(listed.node, {})[listed.id] = None
         for node, names in self._ended.items():
-            if names and ("Forget", node) not in self._given:
+            if ("Forget", node) not in self._given:
                 self._given.add(("Forget", node))
                 self._beside(self._forget(node, names))
 
@@ -185,6 +184,8 @@ class Dispatcher:
             names[name] = names.pop(name, None)  # last in line
         finally:
             self._given.discard(("Forget", node))
+            if not names:
+                self._ended.pop(node, None)
 
     async def _commanded(self, give: Callable[[], Awaitable[Given]]) -> Given:
         """What a command gives. Raises LeadLost where another service leads, before anything is done."""
@@ -296,24 +297,18 @@ class Reconciler:
         used, placement = self._used_masks(), self.log_writer.state.placement
         if placement is None:
             return used
-        busy = placement.busy
-        left = {node: mask & ~int(busy[node]) for node, mask in used.items()}
+        busy = placement.busy.tolist()
+        left = {node: mask & ~busy[node] for node, mask in used.items()}
         return {node: mask for node, mask in left.items() if mask}
 
     def _used_masks(self) -> dict[int, int]:
         """By node, the GPUs of workers as the backend shows them; before it has, those of the log."""
         if self._has_listed:
-            slots = [
-                (node, mask)
-                for node, holders in self._occupied.on.items()
-                for holder, mask in holders.items()
-                if holder.startswith(HOLDER)
-            ]
-        else:
-            slots = [slot for record in self.log_writer.state.open_jobs() for slot in _slots(record)]
+            return self._occupied.seen()
         masks: dict[int, int] = {}
-        for node, mask in slots:
-            masks[node] = masks.get(node, 0) | mask
+        for record in self.log_writer.state.open_jobs():
+            for node, mask in _slots(record):
+                masks[node] = masks.get(node, 0) | mask
         return masks
 
     async def record(self, events: Sequence[Event]) -> None:

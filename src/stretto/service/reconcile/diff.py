@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from stretto.backends.protocol import NodeState, WorkerState
 from stretto.service.eventlog.writer import LogWriter
-from stretto.service.reconcile.held_gpus import GpuOccupancy
+from stretto.service.reconcile.held_gpus import HOLDER, GpuOccupancy
 from stretto.service.state.events import (
     Event,
     NodeDead,
@@ -19,9 +19,6 @@ from stretto.service.state.records import KILLED, TERMINATED, JobRecord, NodeRec
 from stretto.service.state.state import State
 
 # ── workers as the backend last showed them, and the GPUs that they hold, whatever the log says of them ─────
-
-
-HOLDER = "seen:"  # before the id of a worker that holds GPUs
 
 
 @dataclass

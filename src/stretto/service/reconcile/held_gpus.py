@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+HOLDER = "seen:"  # before the id of a worker that holds GPUs
+
 
 @dataclass
 class GpuOccupancy:
@@ -10,19 +12,37 @@ class GpuOccupancy:
 
     on: dict[int, dict[str, int]] = field(default_factory=dict)  # node → holder → mask
     of: dict[str, tuple[int, ...]] = field(default_factory=dict)  # holder → nodes
+    _seen: dict[int, int] = field(default_factory=dict)  # as `seen` last gave it
+    _changed: set[int] = field(default_factory=set)  # nodes where workers came or went since
 
     def put(self, holder: str, slots: Iterable[tuple[int, int]]) -> None:
         """From now on, a holder has these (node, mask) and no others."""
         masks: dict[int, int] = {}
         for node, mask in slots:
             masks[node] = masks.get(node, 0) | mask
-        for node in self.of.pop(holder, ()):
+        before = self.of.pop(holder, ())
+        if holder.startswith(HOLDER):
+            self._changed.update(before, masks)
+        for node in before:
             if node not in masks:
                 del self.on[node][holder]
         for node, mask in masks.items():
             self.on.setdefault(node, {})[holder] = mask
         if masks:
             self.of[holder] = tuple(masks)
+
+    def seen(self) -> dict[int, int]:
+        """By node, as a mask, GPUs that workers hold which are seen; only nodes with such."""
+        for node in self._changed:
+            held = 0
+            for holder, mask in self.on.get(node, {}).items():
+                held |= mask if holder.startswith(HOLDER) else 0
+            if held:
+                self._seen[node] = held
+            else:
+                self._seen.pop(node, None)
+        self._changed.clear()
+        return self._seen
 
     def __contains__(self, slot: object) -> bool:
         """Whether any GPU of a node is held."""

@@ -129,14 +129,12 @@ def snapshot_for(
 
     A node must have been seen. The snapshot alone repeats the decision: `decide(snapshot, scheduler)`.
     """
-    assert state.placement is not None
-    batches = {name: batch for name in state.placement if (batch := state.jobs[str(name)].batch) is not None}
     constraints = constraints_of(state, now_s)
     if isinstance(scheduler.policy, ProfilesFirst) and scheduler.policy.profiles_first:
         constraints = replace(constraints, profiles=profiles_of(state, now_s))
     snapshot = builder.observe(state, now_s, due, memory)
     lenders = () if scheduler.lending is None else lenders_of(state, now_s, scheduler.lending.period_s)
-    return replace(snapshot, constraints=constraints, batches=batches, lenders=lenders)
+    return replace(snapshot, constraints=constraints, batches=builder.batches(state), lenders=lenders)
 
 
 def lenders_of(state: State, now_s: float, period_s: float) -> tuple[LenderState, ...]:
@@ -179,7 +177,9 @@ def loans_json(snapshot: Snapshot, loans: Loans | None) -> dict[str, Any]:
 
 def decided(snapshot: Snapshot, plan: Plan, seen: int, took_ms: float) -> Decided:
     """The event of a decision. A job that the policy was not shown keeps what it holds."""
-    decided_about = set(snapshot.jobs.ids) if plan.actions else set()
+    decided_about = {action.job for action in plan.actions}
+    if decided_about:
+        decided_about.intersection_update(snapshot.jobs.ids)
     actions = [action for action in plan.actions if action.job in decided_about]
     return Decided(
         seen=seen,

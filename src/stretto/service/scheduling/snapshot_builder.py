@@ -15,12 +15,14 @@ import numpy as np
 
 from stretto.estimate.speed_table import SpeedEvidence, speed_tables
 from stretto.model import (
+    Batch,
     BoolArray,
     Cluster,
     Durations,
     FloatArray,
     IntArray,
     Job,
+    JobId,
     JobTable,
     Learning,
     MeasuredSpeeds,
@@ -86,6 +88,7 @@ class JobColumns:
     ended: int = 0  # of them, of jobs that have ended
     seen: int = 0  # up to which event the columns are up to date
     row_of: dict[str, int] = field(default_factory=dict)
+    batched: set[str] = field(default_factory=set)  # jobs for which a decision has chosen a batch
     at: dict[str, Any] = field(default_factory=dict)  # (rows and room for more,) by name
     state: State | None = None  # that it follows
     measures: bool = False  # whether tables are of measured speeds, as the configuration says
@@ -240,7 +243,7 @@ class JobColumns:
     def _begin(self, state: State) -> None:
         """All rows anew."""
         self.cluster, self.requests, self.count, self.ended = state.cluster, None, 0, 0
-        self.row_of, self.at = {}, {}
+        self.row_of, self.at, self.batched = {}, {}, set()
         records = state.open_jobs()
         self._make_room(max(len(records), LEAST_ROWS))
         self._add(records)
@@ -273,6 +276,7 @@ class JobColumns:
         """Write one row."""
         column, views, accounting = self.at, self.views, record.accounting
         if record.has_ended:
+            self.batched.discard(record.id)
             if column["is_open"][row]:
                 column["is_open"][row], column["held_gpus"][row], self.ended = False, 0, self.ended + 1
                 for name in OBJECTS:
@@ -284,6 +288,8 @@ class JobColumns:
             jobs = list(self.requests.jobs)
             jobs[row] = record.job
             self.requests = Requests(jobs, self.cluster)
+        if record.batch is not None:
+            self.batched.add(record.id)
         allocation = state.wanted(record.id)
         column["is_open"][row] = True
         column["is_shut"][row] = bool(record.ending) or record.held
@@ -388,6 +394,14 @@ class SnapshotBuilder:
             memory=memory,
             seed=state.configured.seed,
         )
+
+    def batches(self, state: State) -> dict[JobId, Batch]:
+        """Of jobs that hold GPUs, where a decision has chosen one; the state as `observe` has seen it."""
+        batched = self._figures.batched
+        if not batched or state.placement is None:
+            return {}
+        records = ((name, state.jobs[name]) for name in state.placement if name in batched)
+        return {name: record.batch for name, record in records if record.batch is not None}
 
     def next_change_s(self, state: State, now_s: float) -> float:
         """When a job becomes eligible by the clock alone; infinite where none does."""

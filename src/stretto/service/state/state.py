@@ -123,6 +123,7 @@ class State:
     latest_spec: tuple[Mapping[str, Any], JobSpec] | None = None
     _cluster: Cluster | None = None
     _placement: Placement | None = None
+    _released: dict[str, None] = field(default_factory=dict, repr=False)  # jobs that are still in it
     nodes_changed: bool = False  # since the cluster was made
     timed: dict[str, None] = field(default_factory=dict)  # open jobs that may run only so long
     _node_facts: NodeFacts | None = field(default=None, repr=False, compare=False)
@@ -137,23 +138,26 @@ class State:
     def placement(self) -> Placement | None:
         """What jobs are wanted to hold."""
         self._settle()
+        self._take_away()
         return self._placement
 
     @placement.setter
     def placement(self, placement: Placement) -> None:
-        self._placement = placement
+        self._placement, self._released = placement, {}
 
     def allocations_on(self, index: int) -> list[tuple[JobId, Allocation]]:
         """(job, allocation) of all jobs that are to hold GPUs of a node.
 
         Asked of each of a thousand nodes that come one after another, it makes no cluster of them.
         """
+        self._take_away()
         if self._placement is None or self._cluster is None or index >= len(self._cluster.nodes):
             return []  # it has come since the cluster was made: nobody was given anything there
         return [(job, held) for job, held in self._placement.items() if index in held.nodes]
 
     def __getstate__(self) -> dict[str, Any]:
         """All that the log says, and nothing that was worked out of it to be asked more often."""
+        self._take_away()
         return {**vars(self), "_node_facts": None}
 
     @property
@@ -174,6 +178,11 @@ class State:
             self.nodes_changed = False
             self._rebuild_cluster()
 
+    def _take_away(self) -> None:
+        """Jobs end one by one, and a placement is a new one at each change: it is made when it is seen."""
+        if self._released and self._placement is not None:
+            self.placement = self._placement.changed({JobId(job): None for job in self._released})
+
     def was_lost(self, job: str) -> bool:
         """Whether a job may be one that the log knew before it lost something."""
         own = job.partition("_")[0]
@@ -193,7 +202,9 @@ class State:
 
     def wanted(self, job: str) -> Allocation | None:
         """What a job is to hold."""
-        return None if self.placement is None else self.placement.get(JobId(job))
+        if self._placement is None or job in self._released:
+            return None
+        return self._placement.get(JobId(job))
 
     def skip(self, one: Skipped) -> None:
         """Note that an event could not be folded."""
@@ -328,8 +339,8 @@ class State:
 
     def release(self, record: JobRecord, now_s: float, cause: Cause | None = None) -> None:
         """A job is to hold nothing any more. cause: why; else its owner wants it so."""
-        if self.placement is not None and record.job.id in self.placement:
-            self.placement = self.placement.changed({record.job.id: None})
+        if self.wanted(record.id) is not None:
+            self._released[record.id] = None
             self.hold(record, None, now_s, cause)
         self.touch(record.id)
 

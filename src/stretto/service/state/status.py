@@ -1,7 +1,6 @@
 """Where a job stands, in the words that people and their tools see, and why it waits."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from math import isnan
@@ -222,13 +221,10 @@ def reason_of(
     now_s: float,
     plan: Plan | None,
     snapshot: Snapshot | None,
-    rows: Mapping[str, int] | None = None,
 ) -> tuple[str, str]:
     """(machine-readable reason, evidence in words) for which a job does not run; ("", "") where it does.
 
     Of one that runs, what keeps it from changing its size, once that takes long.
-
-    rows: of jobs in the snapshot, where the caller asks for many and has them.
     """
     if state_of(state, record) is JobState.RESIZING and (late := _who_is_late(record, now_s)):
         return "SWITCHING", late
@@ -238,7 +234,7 @@ def reason_of(
     if first is not Reason.NONE:
         return first.value, _evidence(state, record, first, now_s)
     if plan is not None and snapshot is not None:
-        row = rows.get(record.job.id) if rows is not None else _row(snapshot, record)
+        row = snapshot.jobs.row_of(record.job)
         if row is not None:
             kinds, why = snapshot.jobs.allowed_kinds[row], plan.why.of(row)
             none_is_open = snapshot.cluster is state.cluster and not snapshot.capacity[kinds].any()
@@ -259,13 +255,6 @@ def _who_is_late(record: JobRecord, now_s: float) -> str:
     waited_s = now_s - members.at_s
     of = f"{late} of {len(members.workers)} workers have not for {waited_s:.0f} s"
     return of if late and waited_s >= LONG_S else ""
-
-
-def _row(snapshot: Snapshot, record: JobRecord) -> int | None:
-    try:
-        return snapshot.jobs.ids.index(record.job.id)
-    except ValueError:
-        return None
 
 
 def _closed_nodes(state: State, kinds: BoolArray) -> str:
@@ -313,10 +302,9 @@ def status_of(
     now_s: float,
     plan: Plan | None = None,
     snapshot: Snapshot | None = None,
-    rows: Mapping[str, int] | None = None,
 ) -> JobStatus:
     """How a job stands now; plan and snapshot are those of the last decision."""
-    reason, evidence = reason_of(state, record, now_s, plan, snapshot, rows)
+    reason, evidence = reason_of(state, record, now_s, plan, snapshot)
     wanted = state.wanted(record.id)
     accounting, latest = record.accounting, record.learned.latest
     since_s = now_s - accounting.held_since_s if accounting.held_gpus else 0.0
