@@ -4,9 +4,11 @@
 
 A service with an emulated cluster is started in a process of its own, and its GPUs are filled; then as many
 jobs more are submitted as are to wait, and for so many hours of its clock each job that ends is replaced by a
-new one, while others list, describe and submit. Figures are printed as one JSON object, side by side for both
-kinds of store: the PostgreSQL server is the distribution's, started here on loopback with default durability.
-Client, service and database share the cores of this machine.
+new one, while others list, describe and submit. With `--batch 100` the GPUs are filled by requests of so many
+jobs each, and what waits is submitted one by one. At the end the service is killed and started again, then
+stopped and started again, and then started from the log alone, without a kept state. Figures are printed as
+one JSON object, side by side for both kinds of store: the PostgreSQL server is the distribution's, started
+here on loopback with default durability. Client, service and database share the cores of this machine.
 """
 
 import argparse
@@ -30,10 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sqlalchemy import delete
 
 from stretto.service.eventlog import open_store
+from stretto.service.eventlog.database import STATES
 
-CONNECTIONS = 16
+CONNECTIONS, BATCHES_AT_ONCE = 16, 4
 SHORTEST_S, LONGEST_S = 600.0, 21_600.0  # of a job; logarithms are uniform in between
 MEAN_S = (LONGEST_S - SHORTEST_S) / math.log(LONGEST_S / SHORTEST_S)
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8)  # GPUs of a job, drawn; 2.9 on average
@@ -112,6 +116,24 @@ class Load:
                 await self.timed(kind, connection, "POST", "/api/v1/jobs", {"text": self.job()})
 
         await asyncio.gather(*(one(number) for number in range(CONNECTIONS)))
+        return count / (time.perf_counter() - began)
+
+    async def submit_in_batches(self, count: int, size: int, kind: str) -> float:
+        """Submit so many jobs over a few connections, in requests of so many; jobs a second."""
+        left = iter(range(0, count, size))
+        began = time.perf_counter()
+
+        async def one(number: int) -> None:
+            connection = Connection(self.host, self.port, f"load{number % USERS}")
+            for start in left:
+                jobs = [{"text": self.job()} for _ in range(min(size, count - start))]
+                outcomes = await self.timed(kind, connection, "POST", "/api/v1/jobs/batch", {"jobs": jobs})
+                for outcome in outcomes["jobs"] if outcomes else ():
+                    if not outcome["id"]:
+                        word = f"{kind}, of a batch: {outcome['status']}"
+                        self.refused[word] = self.refused.get(word, 0) + 1
+
+        await asyncio.gather(*(one(number) for number in range(BATCHES_AT_ONCE)))
         return count / (time.perf_counter() - began)
 
     async def keep(self, per_s: float, until: float, process: int, rss_mb: list[float]) -> float:
@@ -200,6 +222,7 @@ def flatness(rss_mb: Sequence[float], hours: float) -> dict[str, Any]:
     per_look = float(np.polyfit(np.arange(len(half)), half, 1)[0]) if len(half) > 2 else math.nan
     return {
         "quarters": [round(float(part.mean())) for part in np.array_split(np.array(rss_mb), 4)],
+        "by minute": [round(mb) for mb in rss_mb[::60]],
         "end": round(rss_mb[-1]),
         "rises by, in the second half, an hour": round(per_look * len(rss_mb) / hours, 1),
     }
@@ -212,15 +235,19 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
     first = Connection(host, int(port))
     while (await first.ask("GET", "/readyz"))[0] != 200:
         await asyncio.sleep(0.05)
-    filling = await load.submit(int(given.gpus / statistics.mean(SIZES)), "submit, filling")
-    filled_mb, used_s = rss_of(process), cpu_s_of(process)
+    filling_jobs, used_s = int(given.gpus / statistics.mean(SIZES)), cpu_s_of(process)
+    if given.batch:
+        filling = await load.submit_in_batches(filling_jobs, given.batch, "submit a batch")
+    else:
+        filling = await load.submit(filling_jobs, "submit, filling")
+    filled_mb, filling_s, used_s = rss_of(process), cpu_s_of(process) - used_s, cpu_s_of(process)
     say(f"filled at {filling:.0f} submissions a second")
     piling = await load.submit(given.pending, "submit, piling up")
     piled_mb, used_s = rss_of(process), cpu_s_of(process) - used_s
     say(f"piled up at {piling:.0f} a second")
     rss_mb: list[float] = []
     wall_s = given.hours * 3600 / given.pace
-    load.took_s["submit"] = load.took_s.pop("submit, filling") + load.took_s.pop("submit, piling up")
+    load.took_s["submit"] = load.took_s.pop("submit, filling", []) + load.took_s.pop("submit, piling up")
     ends_per_s = given.pace * given.gpus / statistics.mean(SIZES) / MEAN_S
     kept = await load.keep(ends_per_s, time.perf_counter() + wall_s, process, rss_mb)
     return {
@@ -230,7 +257,10 @@ async def measure(given: argparse.Namespace, url: str, process: int) -> dict[str
             "to replace": round(ends_per_s, 1),
             "replaced": round(kept, 1),
         },
-        "cpu_ms_a_submission": round(1e3 * used_s / given.pending, 2),
+        "cpu_ms_a_submission": {
+            "in batches" if given.batch else "filling": round(1e3 * filling_s / filling_jobs, 2),
+            "piling up": round(1e3 * used_s / given.pending, 2),
+        },
         "requests": {kind: spread(values) for kind, values in load.took_s.items()},
         "all requests": spread([one for values in load.took_s.values() for one in values]),
         "refused": load.refused,
@@ -274,21 +304,66 @@ def measured(given: argparse.Namespace, store: str) -> dict[str, Any]:
         words += ["--pace", f"{given.pace:g}", "--policy", given.policy, "--insecure-loopback"]
         words += ["--store", store, *(word for one in given.set for word in ("--set", one))]
         log = Path(folder, "said")
-        with log.open("w") as told:
-            service = subprocess.Popen(words, stdout=told, stderr=told)
-        try:
-            url = ""
-            while not url and service.poll() is None:
-                found = re.search(r"http://[\w.:]+", log.read_text())
-                url = found.group() if found else ""
-                time.sleep(0.05)
+        with served(words, log) as (service, url):
             figures = asyncio.run(measure(given, url, service.pid))
-        finally:
+            service.kill()
+        said = log.read_text()
+        say("the service was killed")
+        figures["starts"] = {
+            "after it was killed": started_again(words, log),
+            "after it was stopped": started_again(words, log),
+        }
+        with open_store(store) as kept, kept.engine.begin() as connection:
+            connection.execute(delete(STATES))
+        figures["starts"]["from the log alone"] = started_again(words, log)
+        sys.stderr.write(said)
+        return {**figures, "log": decisions(store)}
+
+
+@contextmanager
+def served(words: Sequence[str], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A service and its address, once it has one; it is stopped at the end."""
+    with log.open("w") as told:
+        service = subprocess.Popen(words, stdout=told, stderr=told)
+    try:
+        url = ""
+        while not url and service.poll() is None:
+            found = re.search(r"http://[\w.:]+", log.read_text())
+            url = found.group() if found else ""
+            time.sleep(0.05)
+        yield service, url
+    finally:
+        if service.poll() is None:
             service.send_signal(signal.SIGTERM)
-            service.wait(60)
-            sys.stderr.write(log.read_text())
-        say("the service has ended")
-    return {**figures, "log": decisions(store)}
+        service.wait(120)
+
+
+def started_again(words: Sequence[str], log: Path) -> dict[str, float]:
+    """How long a start takes until the service is ready, and until it has decided about what it found."""
+    began = time.perf_counter()
+    with served(words, log) as (service, url):
+        host, _, port = url.removeprefix("http://").partition(":")
+        connection = Connection(host, int(port))
+
+        async def until(path: str, shows: str) -> float:
+            while True:
+                status, content = await connection.ask("GET", path)
+                if status == 200 and shows in content.decode():
+                    return time.perf_counter() - began
+                await asyncio.sleep(0.05)
+
+        async def both() -> tuple[float, float]:
+            return await until("/readyz", ""), await until("/api/v1/decisions?limit=1", '"seq"')
+
+        ready_s, decided_s = asyncio.run(both())
+        used_s, rss_mb = cpu_s_of(service.pid), rss_of(service.pid)
+    say(f"ready after {ready_s:.1f} s")
+    return {
+        "ready_s": round(ready_s, 1),
+        "decided_s": round(decided_s, 1),
+        "cpu_s": round(used_s, 1),
+        "memory_mb": round(rss_mb),
+    }
 
 
 def main() -> None:
@@ -296,6 +371,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--gpus", type=int, default=10_000)
     parser.add_argument("--pending", type=int, default=10_000)
+    parser.add_argument("--batch", type=int, default=0, help="jobs of a request that fills; 0: one by one")
     parser.add_argument("--policy", default="fifo")
     parser.add_argument("--pace", type=float, default=100.0)
     parser.add_argument("--hours", type=float, default=1.0, help="of the service's clock, under full load")

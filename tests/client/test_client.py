@@ -137,6 +137,32 @@ def test_a_job_file_is_sent_with_its_name_and_where_it_was_submitted(
         client.submit(file)
 
 
+def test_many_job_files_go_in_few_requests_each_with_a_key_of_its_own(
+    client_of: Callable[[Answer], Client], tmp_path: Path
+) -> None:
+    sent = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append((request.url.path, json.loads(request.content)["jobs"]))
+        ids = [{"id": each["text"].removeprefix("run: ")} for each in sent[-1][1]]
+        return httpx.Response(200, json={"jobs": ids})
+
+    client, texts = client_of(answer), [f"run: {number}" for number in range(501)]
+    assert [one["id"] for one in client.submit_all(texts, key="k")] == [str(number) for number in range(501)]
+    assert [(path, len(jobs)) for path, jobs in sent] == [
+        ("/api/v1/jobs/batch", 500),
+        ("/api/v1/jobs/batch", 1),
+    ]
+    assert sent[1][1] == [{"text": "run: 500", "name": "job file", "key": "k.500"}]
+    sent.clear()
+    client.submit_all([f"run: {'x' * 400_000}"] * 4)
+    assert [len(jobs) for _, jobs in sent] == [2, 2]
+    sent.clear()
+    with pytest.raises(InputError, match="cannot be read"):
+        client.submit_all(["run: x", tmp_path / "none.yaml"])
+    assert not sent
+
+
 def test_jobs_come_page_after_page(client_of: Callable[[Answer], Client]) -> None:
     pages = {"": (["1", "2"], "2"), "2": (["3"], None)}
 

@@ -33,7 +33,7 @@ from stretto.service.state.messages import gpus_of
 if TYPE_CHECKING:
     from stretto.client import Client
 
-FAILED = 1
+FAILED, REFUSED = 1, 2
 LOOK_S = 0.2
 ADDRESS = re.compile(r"https?://\S+(?=\s)")  # whole: its rest may be yet to come
 
@@ -113,7 +113,8 @@ class Circumstances:
 def submit(
     *,
     job: Annotated[
-        list[str] | None, typer.Argument(help="A job file, or -- and a command.", metavar="FILE | -- COMMAND")
+        list[str] | None,
+        typer.Argument(help="Job files, or -- and a command.", metavar="FILE... | -- COMMAND"),
     ] = None,
     interactive: Annotated[
         bool,
@@ -126,7 +127,12 @@ def submit(
     token: Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Submit a job."""
+    """Submit a job, or several that files describe."""
+    if not interactive and len(job or []) > 1 and all(_is_named_as_job_file(word) for word in job or []):
+        _submit_files(
+            [Path(word) for word in job or []], command, following, circumstances, (url, token), as_json
+        )
+        return
     upload = circumstances.upload
     workdir = circumstances.workdir if upload else _working_directory(circumstances.workdir)
     wanted = submission(job or [], interactive, workdir, command.by_option())
@@ -151,6 +157,47 @@ def submit(
     _show_submitted(submitted, as_json, is_shown=interactive or following.watch)
     if submitted["ended_s"] is not None or following.wait or following.watch:
         leave_with(submitted)
+
+
+def _submit_files(
+    files: list[Path],
+    command: CommandOptions,
+    following: Following,
+    circumstances: Circumstances,
+    target: tuple[str, str],
+    as_json: bool,
+) -> None:
+    """Submit job files together: each is taken or refused by itself.
+
+    target: the address of the service, and a token. Leaves with 2 where some file was refused.
+    """
+    of_one = {"--watch": following.watch, "--dry-run": following.dry_run, "--upload": circumstances.upload}
+    for option, value in {**command.by_option(), **of_one}.items():
+        if value not in (None, "", False):
+            raise InputError(f"{option}: expected one job file with it, got {len(files)}")
+    with service(*target) as client:
+        outcomes = client.submit_all(files, circumstances.key, _working_directory(circumstances.workdir))
+        for file, outcome in zip(files, outcomes, strict=True):
+            for warning in outcome["warnings"]:
+                say(f"{file}: ignored {warning}")
+            if outcome["detail"]:
+                say(_named(file, outcome["detail"]))
+            elif not as_json:
+                show_line(outcome["array"] or outcome["id"])
+        if as_json:
+            named = zip(files, outcomes, strict=True)
+            show_json({"jobs": [{"file": str(file), **outcome} for file, outcome in named]})
+        if not all(outcome["id"] for outcome in outcomes):
+            raise typer.Exit(REFUSED)
+        if following.wait:
+            sys.stdout.flush()  # a user may interrupt the wait, and knows then what goes on
+            ended = [client.wait(name) for outcome in outcomes for name in outcome["ids"]]
+            leave_with(next((each for each in ended if each["state"] != "COMPLETED"), ended[-1]))
+
+
+def _named(file: Path, detail: str) -> str:
+    """Why a file was refused; most reasons name it already."""
+    return detail if detail.startswith(str(file)) else f"{file}: {detail}"
 
 
 def _show_remarks(submitted: dict[str, Any]) -> None:
@@ -248,6 +295,11 @@ def in_yaml(entries: dict[str, Any]) -> str:
     """Entries as YAML, where a character beyond U+FFFF has one escape, and not two as in JSON."""
     text = json.dumps(entries, ensure_ascii=False)
     return re.sub(r"[^\x20-\x7e]", lambda found: f"\\U{ord(found[0]):08x}", text)
+
+
+def _is_named_as_job_file(word: str) -> bool:
+    """Whether a word names a file that is no program: of several such words none is a command."""
+    return not re.search(r"\s", word) and word.endswith((".yaml", ".yml", ".json", ".sbatch"))
 
 
 def _is_file(word: str) -> bool:

@@ -2,7 +2,7 @@
 """A client of the service's interface."""
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +14,7 @@ import httpx
 from stretto.client import patience
 from stretto.client.errors import NothingFollows, ServiceError, Untrusted
 from stretto.client.failover import Failover
-from stretto.client.messages import as_part, error_of, last_lines, object_of, strange, submission
+from stretto.client.messages import as_part, batches, error_of, last_lines, object_of, strange, submission
 from stretto.client.patience import Outage
 from stretto.client.retry import CONNECT_S
 from stretto.client.target import target_of, unanswered
@@ -95,6 +95,29 @@ class Client:
         if upload:
             content["upload"] = (self.upload(Path(upload)))["digest"]
         return submit("POST", "/api/v1/jobs", json=content, headers=headers)
+
+    def submit_all(
+        self, jobs: Sequence[Path | str], key: str = "", workdir: str = ""
+    ) -> list[dict[str, Any]]:
+        """Submit many job files (Paths) or texts in few requests; what became of each, in their order.
+
+        Each is taken or refused by itself: `status` is 201 for one that was taken, 200 for one that its key
+        had made before, else why it was refused is its `detail`. `id`, `array`, `ids` and `warnings` are as
+        `submit` gives them. All files are read before anything is submitted. key: of idempotency, of which
+        each has its own, with its place behind it. workdir: as for `submit`.
+        """
+        if not PLAIN.fullmatch(key):
+            raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
+        is_patient = len(self.addresses) > 1
+        key = key or (uuid4().hex if is_patient else "")
+        submit = self._patiently if is_patient else self.ask
+        contents = [apart(submission, job, workdir) for job in jobs]
+        if key:
+            contents = [{**content, "key": f"{key}.{place}"} for place, content in enumerate(contents)]
+        outcomes: list[dict[str, Any]] = []
+        for together in batches(contents):
+            outcomes += (submit("POST", "/api/v1/jobs/batch", json={"jobs": together}))["jobs"]
+        return outcomes
 
     def upload(self, tree: Path) -> dict[str, Any]:
         """Upload a directory, without what its ignore file names; its digest, files and bytes.

@@ -1,8 +1,10 @@
 """What a client sends to a service, and how it reads answers and refusals; nothing here has a connection."""
 
+import json
 import os
 import select
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +15,7 @@ from stretto.client.errors import Refused, ServiceError
 from stretto.errors import InputError, KeyTaken, StrettoError
 
 MOST_BYTES, LONGEST_NAME = 1 << 20, 255  # of a job file, which is written by hand; as the service has it
+MOST_TOGETHER = 500  # submissions of one request, as the service has it
 PIPE_S = 30.0  # of silence of whoever writes a job file through a pipe; chosen
 
 
@@ -98,6 +101,21 @@ def submission(job: Path | str, workdir: str, name: str = "") -> dict[str, str]:
         raise InputError(f"{job}: cannot be read: {wrong.strerror}") from None
     except UnicodeDecodeError as wrong:
         raise InputError(f"{job}: expected UTF-8 text: {wrong.reason} at byte {wrong.start}") from None
+
+
+def batches(submissions: Sequence[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+    """The submissions in their order, as many together as one request may have."""
+    together: list[dict[str, str]] = []
+    size = 0
+    for each in submissions:
+        more = len(json.dumps(each))
+        if together and (len(together) == MOST_TOGETHER or size + more > MOST_BYTES):
+            yield together
+            together, size = [], 0
+        together.append(each)
+        size += more
+    if together:
+        yield together
 
 
 def _content_of(file: Path) -> bytes:

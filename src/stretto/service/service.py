@@ -3,6 +3,7 @@
 import asyncio
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -103,6 +104,20 @@ def submission(
     return ArraySubmitted(name, spec_json, ranges, user, key, spec.array.at_once, after, ends)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A submission that has its place in the log, or had it before."""
+
+    jobs: Callable[[], Accepted]  # once it is durable
+    writing: "asyncio.Future[int] | None" = None  # None: it has been durable for a while
+
+    async def accepted(self) -> Accepted:
+        """The jobs, once they are ours. A caller that is cancelled cancels nothing of it."""
+        if self.writing is not None:
+            await asyncio.shield(self.writing)
+        return self.jobs()
+
+
 def tasks_of(spec: JobSpec) -> int:
     """How many jobs a submission makes."""
     return 1 if spec.array is None else len(spec.array.indices)
@@ -149,6 +164,7 @@ class Service:
     )
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _submitting: dict[str, "asyncio.Future[int]"] = field(default_factory=dict)  # by key, on their way
+    _on_their_way: Counter[str] = field(default_factory=Counter)  # by user, jobs not in the log yet
     _last_id: int = 0  # that this process has given
 
     def __post_init__(self) -> None:
@@ -245,6 +261,15 @@ class Service:
         A key that its owner has used before gives the jobs of that time, and is refused for another job. The
         caller may go away meanwhile: what was begun is finished, and the key stays taken until it is.
         """
+        return await (await self.begin_submission(spec, user, key, is_operator)).accepted()
+
+    async def begin_submission(
+        self, spec: JobSpec, user: str, key: str = "", is_operator: bool = False
+    ) -> "Begun":
+        """As `submit`, but only up to where the jobs have their ids.
+
+        So many submissions become durable together, in the order in which they were begun.
+        """
         mark = f"{user}\0{key}"
         if self.context.accounts is not None:
             self.context.accounts.of(user)
@@ -267,7 +292,8 @@ class Service:
         if key and mark in self.state.by_key:
             before = self.state.jobs[self.state.by_key[mark]]
         if before is not None:
-            return await self._again(before, spec)
+            again = await self._again(before, spec)
+            return Begun(lambda: again)
         self._check_open(spec, user)
         spec = admitted(self.state, spec, user, is_operator)
         if self.state.cluster is None:
@@ -282,8 +308,15 @@ class Service:
         if key:
             self._submitting[mark] = writing
             writing.add_done_callback(lambda _: self._submitting.pop(mark, None))
-        await asyncio.shield(writing)
-        return Accepted(self.state.relations.jobs_of(name))
+        self._on_their_way[user] += tasks_of(spec)
+        writing.add_done_callback(lambda _: self._has_come(user, tasks_of(spec)))
+        return Begun(lambda: Accepted(self.state.relations.jobs_of(name)), writing)
+
+    def _has_come(self, user: str, tasks: int) -> None:
+        """Jobs of a user that were on their way into the log are there, or will never be."""
+        self._on_their_way[user] -= tasks
+        if not self._on_their_way[user]:
+            del self._on_their_way[user]
 
     async def check_secrets(self, spec: JobSpec, user: str) -> None:
         """Raise InputError where a job names a secret that its workers could not have."""
@@ -347,15 +380,15 @@ class Service:
 
     def _check_open(self, spec: JobSpec, user: str) -> None:
         """Raise TooManyOpen where a submission would make more open jobs than there may be."""
-        new, has, most = tasks_of(spec), self.state.open_of.get(user, 0), self.most_open
+        new, most, under_way = tasks_of(spec), self.most_open, self._on_their_way
+        has, total = self.state.open_of.get(user, 0) + under_way[user], len(self.state.open)
+        total += under_way.total()
         if has + new > most.each:
             raise TooManyOpen(
                 f"a user may have {most.each} jobs that have not ended, you have {has} and ask for {new} more"
             )
-        if len(self.state.open) + new > most.total:
-            raise TooManyOpen(
-                f"the service takes {most.total} jobs that have not ended, and has {len(self.state.open)}"
-            )
+        if total + new > most.total:
+            raise TooManyOpen(f"the service takes {most.total} jobs that have not ended, and has {total}")
 
     def _next_id(self) -> str:
         """A number that no job or array has, nor one whose submission is on its way."""

@@ -127,6 +127,22 @@ def test_one_file_is_submitted_under_several_names(verbs: Stretto, job_file: Job
     assert (wrong.status, wrong.err.count("\n")) == (2, 1)
 
 
+def test_several_files_are_submitted_together_each_by_itself(
+    verbs: Stretto, job_file: JobFile, tmp_path: Path
+) -> None:
+    one, other = job_file("one", "run: 'true'"), job_file("other", "run: exit 3")
+    ran = verbs("submit", "--wait", one, other)
+    assert (ran.status, len(ran.out.split())) == (3, 2)
+    wrong = job_file("wrong", "resources: 3")
+    ran = verbs("submit", one, wrong)
+    assert (ran.status, len(ran.out.split())) == (2, 1)
+    assert ran.err == f"{wrong}: missing run, the command to run\n"
+    assert [each["status"] for each in verbs("submit", one, wrong, "--json").json["jobs"]] == [201, 422]
+    missing = verbs("submit", one, tmp_path / "none.yaml")
+    assert (missing.status, missing.out) == (2, "")
+    assert verbs("submit", one, other, "--dry-run").status == 2
+
+
 def test_a_job_that_failed_and_runs_again_says_so(verbs: Stretto, job_file: JobFile, tmp_path: Path) -> None:
     mark, began_s = tmp_path / "failed-once", time.time()
     path = job_file("again", f"run: test -e {mark} || {{ touch {mark}; exit 3; }}", "restart: {max: 1}")

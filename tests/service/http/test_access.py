@@ -31,6 +31,7 @@ ROUTES: list[tuple[str, str, Any, str]] = [
     ("GET", "/api/v1/overview", None, "user"),
     ("GET", "/api/v1/jobs", None, "user"),
     ("POST", "/api/v1/jobs", SMALL, "user"),
+    ("POST", "/api/v1/jobs/batch", {"jobs": [SMALL]}, "user"),
     ("POST", "/api/v1/jobs/dry-run", SMALL, "user"),
     ("GET", "/api/v1/job-schema", None, "user"),
     ("GET", "/api/v1/jobs/{job}", None, "owner"),

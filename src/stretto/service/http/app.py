@@ -19,6 +19,7 @@ from stretto.service.http.price_history import PriceHistory
 from stretto.service.http.problems import Json
 from stretto.service.http.rate_limits import Limits, RateLimiter, Together
 from stretto.service.http.routes import (
+    batches,
     budgets,
     dashboard,
     decisions,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 PARTS = (
     *(
         jobs,  # first, since most requests are about them: routes are tried in this order
+        batches,
         forecast,
         timeline,
         line,

@@ -13,6 +13,7 @@ from stretto.service.state.status import JobStatus
 LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
 LARGEST_NUMBER = 2**53  # that every reader of JSON keeps exactly
 MOST_GPUS = 1 << 20
+MOST_SUBMISSIONS = 500  # of one batch; chosen: half a second of the service, with pauses for others
 
 WRITE_ONLY: dict[str, Any] = {"writeOnly": True, "format": "password"}
 
@@ -49,6 +50,18 @@ class Submission(Asking):
     workdir: Annotated[str, Field(max_length=4096)] = ""  # where it runs, if it does not say so itself
     # What it brings along, as `POST /api/v1/uploads` has named it; its workers begin in a copy
     upload: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+
+
+class KeyedSubmission(Submission):
+    """One of many submissions: the same key submits once, however often it is tried."""
+
+    key: Annotated[str, Field(pattern=r"^[\x21-\x7e]{0,200}$")] = ""
+
+
+class Batch(Asking):
+    """Many submissions in one request, in their order. Each is taken or refused by itself."""
+
+    jobs: Annotated[list[KeyedSubmission], Field(min_length=1, max_length=MOST_SUBMISSIONS)]
 
 
 class Sizes(Asking):
@@ -272,6 +285,23 @@ class Accepted(JobStatus):
     ids: list[str]  # all jobs of an array; else its own
     warnings: list[str]  # what of the file means nothing here
     outlook: Outlook | None  # of a job with a deadline, under a policy that plans for them
+
+
+class Outcome(Shown):
+    """What became of one submission of a batch."""
+
+    status: int  # as its own request would have: 201 taken, 200 known by its key, else refused
+    id: str  # "": it was refused
+    array: str  # its id, for an array; else ""
+    ids: list[str]  # all jobs of an array; else its own
+    warnings: list[str]  # what of the file means nothing here
+    detail: str  # why it was refused; else ""
+
+
+class Outcomes(Shown):
+    """What became of the submissions of a batch, in their order."""
+
+    jobs: list[Outcome]
 
 
 class Session(Shown):

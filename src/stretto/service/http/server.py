@@ -57,7 +57,7 @@ class WholeAnswers(h11.Connection):
 
     _head = b""
 
-    def send(self, event: h11.Event) -> bytes | None:
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # the bytes of each kind
         """The bytes that are to be written now; None where the connection is to be closed."""
         written = super().send(event)
         if isinstance(event, h11.Response) and any(name == b"content-length" for name, _ in event.headers):

@@ -204,7 +204,8 @@ class State:
         """What a job is to hold."""
         if self._placement is None or job in self._released:
             return None
-        return self._placement.get(JobId(job))
+        held: Allocation | None = self._placement.get(JobId(job))
+        return held
 
     def skip(self, one: Skipped) -> None:
         """Note that an event could not be folded."""

@@ -89,15 +89,8 @@ async def submit(
     ] = "",
 ) -> Response:
     """The job is ours once this is answered, whatever happens next."""
-    meters, buckets = request.app.state.meters, request.app.state.submits
-    wait_s = buckets.take(caller.user) if caller.token is not None else 0.0
-    if wait_s:
-        meters.submits.labels("refused").inc()
-        raise Problem(
-            HTTPStatus.TOO_MANY_REQUESTS,
-            f"at most {buckets.per_s:g} submissions a second of one user",
-            {"retry-after": str(ceil(wait_s))},
-        )
+    check_submission_rate(request, caller)
+    meters = request.app.state.meters
     given = submission.text, submission.name, submission.workdir, submission.job_name
     try:
         spec, warnings = await read_job_file(request, caller, *given)
@@ -125,6 +118,19 @@ async def submit(
         status_code=HTTPStatus.OK if accepted.again else HTTPStatus.CREATED,
         headers={"location": f"/api/v1/jobs/{first.id}"},
     )
+
+
+def check_submission_rate(request: Request, caller: Caller) -> None:
+    """Raise 429 for a user who submits more often than one may; a batch is one submission."""
+    meters, buckets = request.app.state.meters, request.app.state.submits
+    wait_s = buckets.take(caller.user) if caller.token is not None else 0.0
+    if wait_s:
+        meters.submits.labels("refused").inc()
+        raise Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"at most {buckets.per_s:g} submissions a second of one user",
+            {"retry-after": str(ceil(wait_s))},
+        )
 
 
 def check_task_rate(request: Request, caller: Caller, tasks: int) -> None:
