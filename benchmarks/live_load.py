@@ -307,7 +307,7 @@ def measured(given: argparse.Namespace, store: str) -> dict[str, Any]:
         with served(words, log) as (service, url):
             figures = asyncio.run(measure(given, url, service.pid))
             service.kill()
-        said = log.read_text()
+        first_lines = log.read_text()
         say("the service was killed")
         figures["starts"] = {
             "after it was killed": started_again(words, log),
@@ -316,7 +316,7 @@ def measured(given: argparse.Namespace, store: str) -> dict[str, Any]:
         with open_store(store) as kept, kept.engine.begin() as connection:
             connection.execute(delete(STATES))
         figures["starts"]["from the log alone"] = started_again(words, log)
-        sys.stderr.write(said)
+        sys.stderr.write(first_lines)
         return {**figures, "log": decisions(store)}
 
 
