@@ -101,9 +101,9 @@ class Client:
     ) -> list[dict[str, Any]]:
         """Submit many job files (Paths) or texts in few requests; what became of each, in their order.
 
-        Each is taken or refused by itself: `status` is 201 for one that was taken, 200 for one that its key
-        had made before, else why it was refused is its `detail`. `id`, `array`, `ids` and `warnings` are as
-        `submit` gives them. All files are read before anything is submitted. key: of idempotency, of which
+        Each is taken or refused by itself. `status` is 201 for one that was taken, 200 for one that its key
+        had made before. Any other was refused, and its `detail` says why. `id`, `array`, `ids` and `warnings`
+        are as `submit` gives them. All files are read before anything is submitted. key: of idempotency, of which
         each has its own, with its place behind it. workdir: as for `submit`.
         """
         if not PLAIN.fullmatch(key):

@@ -41,6 +41,7 @@ from stretto.service.scheduling.scheduler import check_types
 from stretto.service.scheduling.snapshot_builder import SnapshotBuilder
 from stretto.service.state.admission import admitted
 from stretto.service.state.events import ArraySubmitted, Cancelled, Event, Submitted
+from stretto.service.state.job_events import WrittenSpec
 from stretto.service.state.records import LEVELS, JobRecord
 from stretto.service.state.relations import outcomes_of, resolved
 from stretto.service.state.state import State
@@ -97,7 +98,7 @@ def submission(
     after: the jobs that come first; settled: whether those of them that have ended did so well.
     """
     ends = dict(outcomes)
-    spec_json = replace(spec, array=None).to_json()
+    spec_json = WrittenSpec.of(replace(spec, array=None) if spec.array is not None else spec)
     if spec.array is None:
         return Submitted(name, spec_json, user, key, after=after, settled=ends)
     ranges = ranges_of(spec.array.indices)

@@ -10,6 +10,7 @@ import re
 import sys
 import zlib
 from dataclasses import dataclass, replace
+from os.path import join
 from pathlib import Path
 from shlex import quote
 
@@ -190,7 +191,7 @@ class WorkerContext:
 
     def token(self, job: str) -> str:
         """The token that opens the channel of one job's workers, which it names; it is nowhere kept."""
-        return f"{job}.{hmac.new(self.key, f'worker:{job}'.encode(), hashlib.sha256).hexdigest()}"
+        return f"{job}.{hmac.digest(self.key, f'worker:{job}'.encode(), 'sha256').hex()}"
 
     def meeting(self, job: str, attempt: int, generation: int) -> str:
         """What the members of one generation know and no other process: by it they trust each other."""
@@ -210,16 +211,15 @@ class WorkerContext:
 def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerContext) -> WorkerStart:
     """The worker as the backend is to start it; raises StartRefused where its owner has no account here."""
     spec = record.spec
-    named = Path(spec.checkpoint.dir) if spec.checkpoint and spec.checkpoint.dir else Path(record.id)
-    checkpoints = context.checkpoints / named
+    checkpoints, own = _checkpoints_at(record, context)
     env = {
         "KUBEFLOW_TRAINER_SERVER_URL": f"{context.url}/api/v1/worker/kubeflow/{worker.id}",
-        "KUBEFLOW_TRAINER_SERVER_TOKEN": str(checkpoints / f"{TOKEN}{record.id}"),
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": join(checkpoints, f"{TOKEN}{record.id}"),
         **spec.envs,
-        **_authorities_of(checkpoints / f"{AUTHORITIES}{record.id}", context),
+        **_authorities_of(join(checkpoints, f"{AUTHORITIES}{record.id}"), context),
         **_torchrun_variables(state, record, worker, context),
         **_stretto_variables(state, record, worker, context),
-        "STRETTO_CHECKPOINT_DIR": str(checkpoints),
+        "STRETTO_CHECKPOINT_DIR": checkpoints,
         **_checkpoints_of(spec),
         **_lr_scaling_of(spec),
         **_latency_of(spec),
@@ -244,8 +244,22 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
         image=spec.image,
         account=_account_of(record, context),
         master=_peers_of(record, worker)[0].id,
-        own=() if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1]),
+        own=own,
     )
+
+
+def _checkpoints_at(record: JobRecord, context: WorkerContext) -> tuple[str, tuple[str, ...]]:
+    """Where the checkpoints of a job are, and of these directories the one that is its own, if one is.
+
+    Most jobs name none, and workers start by the thousand: a path of them is only text.
+    """
+    spec = record.spec
+    if not (spec.checkpoint and spec.checkpoint.dir):
+        directory = join(str(context.checkpoints), record.id)
+        return directory, (directory,)
+    named = Path(spec.checkpoint.dir)
+    own = () if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1])
+    return str(context.checkpoints / named), own
 
 
 async def with_belongings(start: WorkerStart, record: JobRecord, context: WorkerContext) -> WorkerStart:
@@ -316,14 +330,14 @@ def _stretto_variables(
     }
 
 
-def _authorities_of(file: Path, context: WorkerContext) -> dict[str, str]:
+def _authorities_of(file: str, context: WorkerContext) -> dict[str, str]:
     """The authorities that programs of the job verify the service by, as a text and in a file."""
     if not context.authorities:
         return {}
     return {
         "STRETTO_CA_CERTIFICATES": context.authorities,
-        "STRETTO_CA_FILE": str(file),
-        "KUBEFLOW_TRAINER_SERVER_CA_CERT": str(file),
+        "STRETTO_CA_FILE": file,
+        "KUBEFLOW_TRAINER_SERVER_CA_CERT": file,
     }
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from stretto.jobfile import JobSpec
+
 
 @dataclass(frozen=True)
 class Event:
@@ -26,6 +28,19 @@ def subject_of(event: Event) -> str:
 
 
 # ── facts about jobs, from their submission to the day on which they leave the state; `jobs` folds them ─────
+
+
+class WrittenSpec(dict[str, Any]):
+    """A specification as the log keeps it, and as it was before: to fold it, nothing need be read again."""
+
+    read: JobSpec
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> "WrittenSpec":
+        """The JSON values of a specification."""
+        written = cls(spec.to_json())
+        written.read = spec
+        return written
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ def job_submitted(state: State, event: happened.Submitted, now_s: float) -> None
         return
     _note_id(state, event.array or event.job)  # before anything can go wrong: no id is given twice
     if state.latest_spec is None or state.latest_spec[0] != event.spec:  # tasks of an array have the same
-        state.latest_spec = event.spec, JobSpec.from_json(dict(event.spec))
+        read = event.spec.read if isinstance(event.spec, happened.WrittenSpec) else None
+        state.latest_spec = event.spec, read or JobSpec.from_json(dict(event.spec))
     spec = state.latest_spec[1]
     assert state.cluster is not None
     queue = queue_of(state, spec.queue, event.user)

@@ -78,8 +78,6 @@ def _seen_by(caller: Caller, records: list[JobRecord], word: str) -> list[JobRec
 async def submit(
     submission: schemas.Submission,
     request: Request,
-    service: Asked,
-    caller: Who,
     idempotency_key: Annotated[
         str,
         Header(
@@ -89,6 +87,9 @@ async def submit(
     ] = "",
 ) -> Response:
     """The job is ours once this is answered, whatever happens next."""
+    # Taken from the request: a dependency of each would cost as much again as reading the body.
+    service: Service = request.app.state.service
+    caller: Caller = request.state.caller
     check_submission_rate(request, caller)
     meters = request.app.state.meters
     given = submission.text, submission.name, submission.workdir, submission.job_name
