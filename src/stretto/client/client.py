@@ -103,8 +103,8 @@ class Client:
 
         Each is taken or refused by itself. `status` is 201 for one that was taken, 200 for one that its key
         had made before. Any other was refused, and its `detail` says why. `id`, `array`, `ids` and `warnings`
-        are as `submit` gives them. All files are read before anything is submitted. key: of idempotency, of which
-        each has its own, with its place behind it. workdir: as for `submit`.
+        are as `submit` gives them. All files are read before anything is submitted. key: of idempotency; each
+        has its own, with its place behind it. workdir: as for `submit`.
         """
         if not PLAIN.fullmatch(key):
             raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")

@@ -34,11 +34,11 @@ class GpuOccupancy:
     def seen(self) -> dict[int, int]:
         """By node, as a mask, GPUs that workers hold which are seen; only nodes with such."""
         for node in self._changed:
-            held = 0
+            in_use = 0
             for holder, mask in self.on.get(node, {}).items():
-                held |= mask if holder.startswith(HOLDER) else 0
-            if held:
-                self._seen[node] = held
+                in_use |= mask if holder.startswith(HOLDER) else 0
+            if in_use:
+                self._seen[node] = in_use
             else:
                 self._seen.pop(node, None)
         self._changed.clear()

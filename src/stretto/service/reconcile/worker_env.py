@@ -10,7 +10,6 @@ import re
 import sys
 import zlib
 from dataclasses import dataclass, replace
-from os.path import join
 from pathlib import Path
 from shlex import quote
 
@@ -214,9 +213,9 @@ def start_of(state: State, record: JobRecord, worker: Worker, context: WorkerCon
     checkpoints, own = _checkpoints_at(record, context)
     env = {
         "KUBEFLOW_TRAINER_SERVER_URL": f"{context.url}/api/v1/worker/kubeflow/{worker.id}",
-        "KUBEFLOW_TRAINER_SERVER_TOKEN": join(checkpoints, f"{TOKEN}{record.id}"),
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": f"{checkpoints}/{TOKEN}{record.id}",
         **spec.envs,
-        **_authorities_of(join(checkpoints, f"{AUTHORITIES}{record.id}"), context),
+        **_authorities_of(f"{checkpoints}/{AUTHORITIES}{record.id}", context),
         **_torchrun_variables(state, record, worker, context),
         **_stretto_variables(state, record, worker, context),
         "STRETTO_CHECKPOINT_DIR": checkpoints,
@@ -255,7 +254,7 @@ def _checkpoints_at(record: JobRecord, context: WorkerContext) -> tuple[str, tup
     """
     spec = record.spec
     if not (spec.checkpoint and spec.checkpoint.dir):
-        directory = join(str(context.checkpoints), record.id)
+        directory = f"{context.checkpoints}/{record.id}"
         return directory, (directory,)
     named = Path(spec.checkpoint.dir)
     own = () if named.is_absolute() else tuple(str(context.checkpoints / part) for part in named.parts[:1])

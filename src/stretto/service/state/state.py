@@ -153,7 +153,7 @@ class State:
         self._take_away()
         if self._placement is None or self._cluster is None or index >= len(self._cluster.nodes):
             return []  # it has come since the cluster was made: nobody was given anything there
-        return [(job, held) for job, held in self._placement.items() if index in held.nodes]
+        return [(job, has) for job, has in self._placement.items() if index in has.nodes]
 
     def __getstate__(self) -> dict[str, Any]:
         """All that the log says, and nothing that was worked out of it to be asked more often."""

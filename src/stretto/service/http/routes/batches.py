@@ -43,12 +43,12 @@ async def _outcomes(batch: schemas.Batch, request: Request, caller: Caller) -> l
     latest: asyncio.Future[int] | None = None  # what is written after all others of this batch
     for number, submission in enumerate(batch.jobs, start=1):
         try:
-            one, warnings = await _begun(request, caller, submission, latest)
+            newest, warnings = await _begun(request, caller, submission, latest)
         except (InputError, HTTPException) as refusal:
             begun.append(_refused(request, caller, refusal))
         else:
-            begun.append((one, warnings))
-            latest = one.writing or latest
+            begun.append((newest, warnings))
+            latest = newest.writing or latest
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)  # others come in between
     return [each if isinstance(each, dict) else await _taken(request, *each) for each in begun]
