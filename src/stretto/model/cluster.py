@@ -105,6 +105,11 @@ class Cluster:
         return frozen(ints([gpu_type.stand_ins for gpu_type in self.types]))
 
     @cached_property
+    def any_stand_ins(self) -> bool:
+        """Whether of some type several GPUs take the place of one asked for."""
+        return bool((self.stand_ins > 1).any())
+
+    @cached_property
     def capacity(self) -> IntArray:
         """(types,) GPUs of each type."""
         return frozen(np.bincount(self.kind, self.node_gpus, len(self.types)).astype(np.int64))

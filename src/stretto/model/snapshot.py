@@ -27,6 +27,7 @@ from stretto.model.lending import LenderState
 from stretto.model.memory import Memory
 from stretto.model.placement import Batch, Placement
 from stretto.model.queue import account_of
+from stretto.model.records import filled_at_once
 
 Columns = TypeVar("Columns")
 
@@ -89,6 +90,11 @@ class Requests(JobColumns):
         return bool(self.allowed_kinds.all())
 
     @cached_property
+    def largest_gpus(self) -> int:
+        """GPUs that the largest job asks for."""
+        return int(self.gpus.max(initial=0))
+
+    @cached_property
     def any_varies(self) -> bool:
         """Whether the workers of some job have more GPUs on some types."""
         return bool(self.varies_by_type.any())
@@ -122,6 +128,7 @@ class Requests(JobColumns):
         return frozen(values)
 
 
+@filled_at_once
 @dataclass(frozen=True, eq=False)
 class JobTable(JobColumns):
     """The unfinished jobs by submission: row `i` of every column is the same job.
@@ -294,6 +301,7 @@ class CapacityNotice:
     by_s: float  # from when
 
 
+@filled_at_once
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """Everything a decision may look at, as it stood at `now_s`. Frozen, columns shared between versions."""

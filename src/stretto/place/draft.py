@@ -150,14 +150,17 @@ class Draft:
 
     def give_exactly(self, want: Want, where: Pinned) -> bool:
         """The same, on as many nodes as named."""
-        masks = where.masks or self._name(where, want.held)
+        held = want.held
+        masks = where.masks or self._name(where, held)
+        if not masks:
+            return False
         kind = int(self.cluster.kind[where.nodes[0]])
         new = Allocation(
             kind, where.nodes, masks, where.local_batch, where.flexible, want.profiling, want.cpus
         )
-        if not masks or not self.is_free(new):
+        if where.masks and not self.is_free(new):  # what was named here is
             return False
-        self._step(want.job, want.held if new == want.held and want.held is not None else new, +1)
+        self._step(want.job, held if held is not None and new == held else new, +1)
         return True
 
     def is_free(self, allocation: Allocation) -> bool:

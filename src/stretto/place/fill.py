@@ -181,6 +181,8 @@ def _lets_go(draft: Draft, want: Want, moves: bool, may_split: bool) -> bool:
 
 def _pin(draft: Draft, shares: Shares, wants: dict[int, Want]) -> bool:
     """Place what is pinned and forget it; whether that blocks no job behind it."""
+    if not shares.pinned:
+        return True
     pinned = [row for row in wants if row in shares.pinned]
     failed = []
     for row in sorted(pinned, key=lambda row: not shares.pinned[row].masks):  # named GPUs come first

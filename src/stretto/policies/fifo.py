@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from stretto.model import (
     Cluster,
     Configurations,
@@ -59,5 +57,5 @@ class FirstInFirstOut(CheckedSettings, space="policy"):
 
     def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
         """Whole requests by submission, ties by job id: the order of the rows."""
-        waiting = np.flatnonzero(snapshot.jobs.held_gpus == 0)
+        waiting = (snapshot.jobs.held_gpus == 0).nonzero()[0]
         return admit_waiting(snapshot, waiting, skip=self.skip)

@@ -25,34 +25,43 @@ def check_shares(snapshot: Snapshot, shares: Shares) -> None:
     if requests.accept_all and shares.keep_all(jobs):
         return
     check_range(snapshot, shares)
-    typed = (shares.gpus > 0) & (shares.kind >= 0)
-    if not requests.accept_all and not jobs.allowed_kinds[typed, shares.kind[typed]].all():
-        wrong = np.flatnonzero(typed)[~jobs.allowed_kinds[typed, shares.kind[typed]]]
-        name = cluster.type_names[int(shares.kind[wrong[0]])]
+    _check_types(snapshot, shares)
+    # A job that mixes types is caught in the placement; one of no stated type counts in the sum alone.
+    gpus = np.where(jobs.heterogeneous, 0, shares.gpus) if requests.any_mixes else shares.gpus
+    untyped, *used = np.bincount(np.maximum(shares.kind, -1) + 1, gpus, len(cluster.types) + 1).tolist()
+    there = holdable_gpus(snapshot).tolist()
+    for kind, (count, most) in enumerate(zip(used, there, strict=True)):
+        if count > most:
+            name = cluster.type_names[kind]
+            raise BadPlan(f"the policy gives {count:.0f} GPUs of type {name}, expected at most {most}")
+    if (untyped or requests.any_mixes) and shares.gpus.sum() > sum(there):
+        raise BadPlan(f"the policy gives {shares.gpus.sum()} GPUs, expected at most {sum(there)}")
+
+
+def _check_types(snapshot: Snapshot, shares: Shares) -> None:
+    """Raise BadPlan where a job is to have GPUs of a type that it does not accept."""
+    jobs = snapshot.jobs
+    if jobs.requests.accept_all:
+        return
+    typed = ((shares.gpus > 0) & (shares.kind >= 0)).nonzero()[0]
+    wrong = typed[~jobs.allowed_kinds[typed, shares.kind[typed]]]
+    if wrong.size:
+        name = snapshot.cluster.type_names[int(shares.kind[wrong[0]])]
         raise BadPlan(
             f"the policy gives job {jobs.ids[int(wrong[0])]} GPUs of type {name}, which it does not accept"
         )
-    if requests.any_mixes:
-        typed &= ~jobs.heterogeneous  # a job that mixes types is caught in the placement
-    used = np.bincount(shares.kind[typed], shares.gpus[typed], len(cluster.types)).astype(np.int64)
-    there = holdable_gpus(snapshot)
-    if (used > there).any():
-        kind = int((used > there).argmax())
-        name = cluster.type_names[kind]
-        raise BadPlan(f"the policy gives {used[kind]} GPUs of type {name}, expected at most {there[kind]}")
-    if shares.gpus.sum() > there.sum():
-        raise BadPlan(f"the policy gives {shares.gpus.sum()} GPUs, expected at most {there.sum()}")
 
 
 def check_range(snapshot: Snapshot, shares: Shares) -> None:
     """Raise BadPlan where a job that is to have other GPUs than it holds is to have too few or too many."""
-    jobs, stand_ins = snapshot.jobs, snapshot.cluster.stand_ins
+    jobs, cluster = snapshot.jobs, snapshot.cluster
     rows = ((shares.gpus != jobs.held_gpus) & (shares.gpus > 0)).nonzero()[0]
     if not rows.size:
         return
     gpus, asking = shares.gpus[rows], jobs.rows[rows]
     fewest, most = jobs.requests.min_gpus[asking], jobs.requests.max_gpus[asking]
-    if (stand_ins > 1).any():  # a share of no stated type may be of any
+    if cluster.any_stand_ins:  # a share of no stated type may be of any
+        stand_ins = cluster.stand_ins
         most = most * np.where(shares.kind[rows] >= 0, stand_ins[shares.kind[rows]], stand_ins.max())
     if shares.profiling is not None:
         fewest = np.where(shares.profiling[rows], 1, fewest)

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from stretto.model import (
     BatchChoice,
     Configurations,
@@ -109,7 +107,7 @@ def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -
     jobs = snapshot.jobs
     if shares.gpus is jobs.held_gpus:
         return shares.why
-    starting = np.flatnonzero((shares.gpus > 0) & (jobs.held_gpus == 0)).tolist()
+    starting = ((shares.gpus > 0) & (jobs.held_gpus == 0)).nonzero()[0].tolist()
     left_out = [row for row in starting if jobs[row].id not in placement]
     if not left_out:
         return shares.why

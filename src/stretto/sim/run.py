@@ -4,8 +4,7 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -203,19 +202,23 @@ def scheduler_of(setup: Setup) -> Scheduler:
     return Scheduler(setup.make_estimator(), setup.policy, setup.make_placer(), setup.lending)
 
 
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Put off the collection of garbage cycles until the block is left.
+class no_collection:  # noqa: N801  (reads like a function, and is entered at each decision)
+    """Put off the collection of garbage cycles until the `with` block is left.
 
     A full collection takes a fifth of a second once a long run has made a million objects. It belongs between
     two decisions and not into the middle of one.
     """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
+
+    __slots__ = ("_was_on",)
+
+    def __enter__(self) -> None:
+        """Note whether it was on, and stop it."""
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *raised: object) -> None:
+        """Let it go on as before."""
+        if self._was_on:
             gc.enable()
 
 

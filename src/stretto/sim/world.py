@@ -428,14 +428,18 @@ class SimulatedWorld:
         self._advance_all()
         if plan.loans is not None:
             self._settle(plan.loans)
-        self._carry_out_all(plan.actions)
+        self._carry_out_all(plan.actions, plan.placement)
         self.memory = plan.memory
         self._wake_s = plan.wake_s if plan.wake_s is not None and plan.wake_s > self.now_s else inf
         self._sample(plan)
 
-    def _carry_out_all(self, planned: Sequence[Action]) -> None:
+    def _carry_out_all(self, planned: Sequence[Action], placement: Placement) -> None:
+        """placement: what would come of all that is planned."""
         actions = still_apply(self.placement, planned, self._why_stale, self._drop)
-        if actions:
+        jobs = tuple(action.job for action in actions)
+        if placement.touched_since(self.placement) == jobs:  # it is that to which these actions lead
+            self.placement = placement
+        elif actions:
             self.placement = self.placement.changed({action.job: action.after for action in actions})
         for action in actions:
             self._carry_out(action)
@@ -443,7 +447,7 @@ class SimulatedWorld:
     def _settle(self, loans: Loans) -> None:
         """Jobs that have to make room do; nodes that go back and nodes that come change hands."""
         running = len(self.placement)
-        self._carry_out_all(actions_between(self.placement, loans.placement))
+        self._carry_out_all(actions_between(self.placement, loans.placement), loans.placement)
         if (loans.usable == self.usable).all() and not loans.preempted and not loans.scaled_in:
             return
         self.usable = loans.usable
@@ -469,7 +473,7 @@ class SimulatedWorld:
             return "the job has ended"
         if self.placement.get(action.job) != action.before:
             return "its GPUs have changed since"
-        if action.after is not None and not self.usable[list(action.after.nodes)].all():
+        if action.after is not None and not all(self.usable[node] for node in action.after.nodes):
             return "a node has gone"
         return ""
 

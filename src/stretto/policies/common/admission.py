@@ -33,9 +33,10 @@ def admit_waiting(snapshot: Snapshot, order: IntArray, *, skip: bool) -> Shares:
     starts after the first that does not fit, and nothing is placed after the first that cannot be placed. A
     job that could never fit holds no other job up.
     """
-    if not len(order) and np.count_nonzero(snapshot.jobs.held_gpus) == len(snapshot.jobs):
+    running = snapshot.jobs.held_gpus.nonzero()[0]
+    if not len(order) and len(running) == len(snapshot.jobs):
         return _all_go_on(snapshot, skip)
-    return _admit(snapshot, order, kept_rows=np.flatnonzero(snapshot.jobs.held_gpus), skip=skip)
+    return _admit(snapshot, order, kept_rows=running, skip=skip)
 
 
 def admit_anew(snapshot: Snapshot, order: IntArray) -> Shares:
@@ -58,12 +59,17 @@ def most_gpus_of_one_job(cluster: Cluster) -> IntArray:
     return frozen(np.minimum(cluster.capacity, nodes * cluster.gpus_per_node))
 
 
+@lru_cache(maxsize=64)
+def _largest_requests(cluster: Cluster) -> IntArray:
+    """(types,) the most that one job can ever be given of what it asks for."""
+    return frozen(most_gpus_of_one_job(cluster) // cluster.stand_ins)
+
+
 def reasons_after(snapshot: Snapshot, gpus: IntArray, left: IntArray) -> Reasons:
     """Why each job without GPUs waits, when `left` (types,) GPUs remain after all jobs in `gpus`."""
-    stand_ins = snapshot.cluster.stand_ins
-    most, allowed = most_gpus_of_one_job(snapshot.cluster) // stand_ins, _restrictions(snapshot)
+    most, allowed = _largest_requests(snapshot.cluster), _restrictions(snapshot)
     never = _never(snapshot, most, allowed)
-    return _reasons(snapshot, gpus, left // stand_ins, most, allowed, never)
+    return _reasons(snapshot, gpus, left // snapshot.cluster.stand_ins, most, allowed, never)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +106,19 @@ class AskedAndFree(Mapping[int, str]):
 def _all_go_on(snapshot: Snapshot, skip: bool) -> Shares:
     """All jobs run, and stay as they are: the very columns that say what they hold."""
     jobs = snapshot.jobs
-    nothing = np.zeros(len(jobs), dtype=np.int64)
     return Shares(
         gpus=jobs.held_gpus,
         kind=jobs.held_kind,
-        nodes=nothing,
-        why=Reasons(nothing),  # Why.RUNS
+        nodes=np.zeros(len(jobs), dtype=np.int64),
+        why=_all_run(snapshot),
         order=np.arange(len(jobs)),
         in_order=not skip,
     )
+
+
+def _all_run(snapshot: Snapshot) -> Reasons:
+    """No job waits."""
+    return Reasons(np.zeros(len(snapshot.jobs), dtype=np.int64))  # Why.RUNS
 
 
 def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool) -> Shares:
@@ -116,34 +126,44 @@ def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool)
     # Jobs that are kept hold what they hold; the rest of the capacity is for the order.
     gpus_asked = jobs.gpus
     gpus = np.zeros(len(jobs), dtype=np.int64)
-    kind = np.full(len(jobs), -1, dtype=np.int64)
-    gpus[kept_rows], kind[kept_rows] = jobs.held_gpus[kept_rows], jobs.held_kind[kept_rows]
-    kept_gpus = np.bincount(kind[kept_rows], gpus[kept_rows], types).astype(np.int64)
-    left = np.maximum(snapshot.capacity - kept_gpus, 0)
+    kind = gpus - 1
+    kept_gpus, kept_kind = jobs.held_gpus[kept_rows], jobs.held_kind[kept_rows]
+    gpus[kept_rows], kind[kept_rows] = kept_gpus, kept_kind
+    left = np.maximum(snapshot.capacity - _by_type(kept_kind, kept_gpus, types), 0)
 
     stand_ins = snapshot.cluster.stand_ins  # what follows counts GPUs as they are asked for
     left = left // stand_ins
-    most, allowed = most_gpus_of_one_job(snapshot.cluster) // stand_ins, _restrictions(snapshot)
+    most, allowed = _largest_requests(snapshot.cluster), _restrictions(snapshot)
     never = _never(snapshot, most, allowed)
-    # A job that can never run holds up no other: it is not in the walk.
-    order = order[~never[order]]
+    if never is not None:  # a job that can never run holds up no other: it is not in the walk
+        order = order[~never[order]]
     if types == 1:
-        served = _walk_one_type(gpus_asked[order], int(left[0]), skip)
-        chosen_kind = np.zeros_like(served)
+        started = order[_walk_one_type(gpus_asked[order], int(left[0]), skip)]
+        chosen_kind = np.zeros(len(started), dtype=np.int64)
     else:
         served, chosen_kind = _walk_types(snapshot, order, most, left, allowed, skip)
+        started = order[served]
     # What was walked in requests becomes GPUs of the type again.
-    started = order[served]
-    gpus[started], kind[started] = gpus_asked[started] * stand_ins[chosen_kind], chosen_kind
-    left = left - np.bincount(kind[started], gpus_asked[started], types).astype(np.int64)
+    started_gpus = gpus_asked[started]
+    gpus[started], kind[started] = started_gpus * stand_ins[chosen_kind], chosen_kind
+    if np.count_nonzero(gpus) == len(gpus):
+        why = _all_run(snapshot)
+    else:
+        left = left - _by_type(chosen_kind, started_gpus, types)
+        why = _reasons(snapshot, gpus, left, most, allowed, never)
     return Shares(
         gpus=gpus,
         kind=kind,
         nodes=np.zeros(len(jobs), dtype=np.int64),
-        why=_reasons(snapshot, gpus, left, most, allowed, never),
+        why=why,
         order=np.concatenate((kept_rows, started)),
         in_order=not skip,
     )
+
+
+def _by_type(kind: IntArray, gpus: IntArray, types: int) -> IntArray:
+    """(types,) the sum of GPUs by their type."""
+    return np.bincount(kind, gpus, types).astype(np.int64)
 
 
 def _walk_one_type(need: IntArray, left: int, skip: bool) -> IntArray:
@@ -153,7 +173,7 @@ def _walk_one_type(need: IntArray, left: int, skip: bool) -> IntArray:
     among those that still fit. Each round leaves fewer GPUs than the one skipped asked for: few rounds.
     """
     if not skip:
-        return np.arange(np.searchsorted(need.cumsum(), left, side="right"))
+        return np.arange(need.cumsum().searchsorted(left, side="right"))
     served = [np.zeros(0, dtype=np.int64)]
     fitting = np.flatnonzero(need <= left)
     while fitting.size:
@@ -234,8 +254,12 @@ def _most_among(per_type: IntArray, allowed: BoolArray | None) -> IntArray | np.
     return largest
 
 
-def _never(snapshot: Snapshot, most: IntArray, allowed: BoolArray | None) -> BoolArray:
-    never: BoolArray = snapshot.jobs.gpus > _most_among(most, allowed)
+def _never(snapshot: Snapshot, most: IntArray, allowed: BoolArray | None) -> BoolArray | None:
+    """(jobs,) which of them ask for more than there is; None where no job of this world does."""
+    largest = _most_among(most, allowed)
+    if allowed is None and snapshot.jobs.requests.largest_gpus <= largest:
+        return None
+    never: BoolArray = snapshot.jobs.gpus > largest
     return never
 
 
@@ -245,12 +269,13 @@ def _reasons(
     left: IntArray,
     most: IntArray,
     allowed: BoolArray | None,
-    never: BoolArray,
+    never: BoolArray | None,
 ) -> Reasons:
     asked = snapshot.jobs.gpus
     fits_now = asked <= _most_among(np.minimum(left, most), allowed)
     code = np.where(fits_now, int(Why.BEHIND_IN_ORDER), int(Why.NO_FREE_GPUS))
-    code[never] = int(Why.TOO_LARGE)
+    if never is not None:
+        code[never] = int(Why.TOO_LARGE)
     if allowed is not None:
         code[~allowed.any(axis=1)] = int(Why.NO_SUCH_TYPE)
     code[gpus > 0] = int(Why.RUNS)
