@@ -22,6 +22,7 @@ That is reduced-cost fixing, and the order in which the exact methods look at al
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import frexp, ldexp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,8 @@ def _density(program: Program) -> FloatArray:
 
 
 def _rounded(prices: FloatArray) -> FloatArray:
-    scale = 2.0 ** (PRICE_BITS - np.frexp(prices.max(initial=0.0))[1])
+    _, exponent = frexp(max(prices.tolist(), default=0.0))
+    scale = ldexp(1.0, PRICE_BITS - exponent)
     rounded: FloatArray = np.rint(prices * scale) / scale
     return rounded
 
@@ -137,7 +139,8 @@ class FewCells:
         program = self.program
         reduced = program.worth - prices[program.kind] * program.units
         pick = program.best(reduced)
-        return pick, program.taken(pick).astype(np.float64), float(reduced[pick].sum())
+        taken = np.bincount(program.kind[pick], program.units[pick], prices.size)  # as numbers with a point
+        return pick, taken, float(reduced[pick].sum())
 
 
 class ManyCells:

@@ -348,10 +348,13 @@ def _now(program: Program, pick: IntArray, row: IntArray) -> tuple[FloatArray, I
 
 def _best_per_row(useful: BoolArray, cost: FloatArray, row: IntArray) -> IntArray:
     """The cheapest useful move of each row that has one, cheapest first; ties by the moves' order."""
-    by_cost = np.flatnonzero(useful)
-    by_cost = by_cost[np.argsort(cost[by_cost], kind="stable")]
-    _, first = np.unique(row[by_cost], return_index=True)
-    return by_cost[np.sort(first)]
+    by_cost = useful.nonzero()[0]
+    by_cost = by_cost[cost[by_cost].argsort(kind="stable")]
+    mover = row[by_cost]
+    by_row = mover.argsort(kind="stable")  # of a row the cheapest first
+    mover = mover[by_row]
+    is_first = np.concatenate((mover[:1] >= 0, mover[1:] != mover[:-1]))
+    return by_cost[np.sort(by_row[is_first])]
 
 
 def _before_enough(kind: IntArray, freed: IntArray, wanted: IntArray) -> BoolArray:

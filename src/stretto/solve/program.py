@@ -215,8 +215,7 @@ class Program:
         hits: IntArray = (value == most[self.row]).nonzero()[0]
         if hits.size == self.rows:  # no row has equals
             return hits
-        is_first = np.diff(self.row[hits], prepend=-1) > 0
-        first: IntArray = hits[is_first]
+        first: IntArray = hits[hits.searchsorted(self.start)]
         return first
 
 
