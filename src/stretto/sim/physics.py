@@ -1,7 +1,7 @@
 """The truth about every job of a workload, and what of it each view shows."""
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import inf, nan
 from typing import Any
 
@@ -233,20 +233,19 @@ class Physics:
             epochs=epochs,
             recovering=recovering,
             profiled_s=accounting.profiled_s[rows] + np.where(accounting.profiling[rows], since_s, 0.0),
-            suspension_s=self._suspensions_s(rows),
+            suspension_s=self._suspension_s[rows],
             resize_s=self._resizes_s(rows),
         )
 
-    def _suspensions_s(self, rows: IntArray) -> FloatArray:
-        """(jobs,) what this world charges each, on what it asks for: a first run would have measured it."""
+    @cached_property
+    def _suspension_s(self) -> FloatArray:
+        """(all jobs,) what this world charges each, on what it asks for: as a first run measures."""
         settings = self.settings
-        more_gpus = (self.requests.gpus[rows] - 1).astype(np.float64)
+        more_gpus = (self.requests.gpus - 1).astype(np.float64)
         took_s = settings.restart_s + settings.restart_per_gpu_s * more_gpus
-        for position, row in enumerate(rows.tolist() if self.training else ()):
-            run = self.training.get(row)
-            if run is not None:
-                set_s = settings.start_s
-                took_s[position] = run.truth.restart_s if set_s is None else set_s
+        for row, run in self.training.items():
+            set_s = settings.start_s
+            took_s[row] = run.truth.restart_s if set_s is None else set_s
         return took_s
 
     def _resizes_s(self, rows: IntArray) -> FloatArray:

@@ -151,6 +151,9 @@ def _admit(snapshot: Snapshot, order: IntArray, kept_rows: IntArray, skip: bool)
     else:
         left = left - _by_type(chosen_kind, started_gpus, types)
         why = _reasons(snapshot, gpus, left, most, allowed, never)
+    changes = np.count_nonzero(gpus) != np.count_nonzero(jobs.held_gpus)
+    if not changes and (gpus == jobs.held_gpus).all() and (kind == jobs.held_kind).all():
+        gpus, kind = jobs.held_gpus, jobs.held_kind  # which says that nothing changes
     return Shares(
         gpus=gpus,
         kind=kind,
