@@ -139,8 +139,8 @@ class FewCells:
         program = self.program
         reduced = program.worth - prices[program.kind] * program.units
         pick = program.best(reduced)
-        taken = np.bincount(program.kind[pick], program.units[pick], prices.size)  # as numbers with a point
-        return pick, taken, float(reduced[pick].sum())
+        taken = np.bincount(program.kind[pick], program.units[pick], prices.size)
+        return pick, taken.astype(np.float64, copy=False), float(reduced[pick].sum())
 
 
 class ManyCells:

@@ -354,7 +354,8 @@ def _best_per_row(useful: BoolArray, cost: FloatArray, row: IntArray) -> IntArra
     by_row = mover.argsort(kind="stable")  # of a row the cheapest first
     mover = mover[by_row]
     is_first = np.concatenate((mover[:1] >= 0, mover[1:] != mover[:-1]))
-    return by_cost[np.sort(by_row[is_first])]
+    cheapest: IntArray = by_cost[np.sort(by_row[is_first])]
+    return cheapest
 
 
 def _before_enough(kind: IntArray, freed: IntArray, wanted: IntArray) -> BoolArray:
