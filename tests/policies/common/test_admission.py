@@ -124,6 +124,15 @@ def test_anew_only_those_that_may_be_stopped_are_stopped(preemptible: bool) -> N
     assert served == ({"first": (8, 0)} if preemptible else {"runs": (6, 0)})
 
 
+def test_an_order_that_changes_nothing_says_so() -> None:
+    runs, waits, small = a_job("runs", 6), a_job("waits", 4), a_job("small", 2)
+    full = a_snapshot(runs, waits, cluster=a_cluster(8), allocations={"runs": grant(0, n0=6)})
+    assert admit_anew(full, np.arange(2)).keep_all(full.jobs)
+    assert admit_waiting(full, np.array([1]), skip=False).keep_all(full.jobs)
+    roomy = a_snapshot(runs, small, cluster=a_cluster(8), allocations={"runs": grant(0, n0=6)})
+    assert not admit_anew(roomy, np.arange(2)).keep_all(roomy.jobs)
+
+
 def test_a_job_that_runs_on_other_than_it_asks_keeps_it_only_where_nobody_is_stopped() -> None:
     snapshot = a_snapshot(
         a_job("grown", 2, max_gpus=8), cluster=a_cluster(8), allocations={"grown": grant(0, n0=4)}
