@@ -60,7 +60,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment("cornucopia-table3", "Cornucopia, table 3", "chronus", parts.table3),
         Experiment(
-            "cornucopia-fig4", "Cornucopia, figures 4 and 5", "chronus", comparison.figure4, 21, "28 min"
+            "cornucopia-fig4",
+            "Cornucopia, figures 4 and 5",
+            "chronus",
+            comparison.figure4,
+            21,
+            "28 min",
+            causes=cornucopia_causes.figure4,
         ),
         Experiment(
             "cornucopia-fig6",

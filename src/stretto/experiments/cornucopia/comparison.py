@@ -80,7 +80,7 @@ def figure6(request: Request) -> Made:
         rows += _jct_rows(_name(gpus, policy), result, duration_s)
         if policy in SENSITIVITY:
             rows.append(
-                Row(_name(gpus, policy), "interactive_avg_queue_s", None, _interactive_queue_s(result))
+                Row(_name(gpus, policy), "interactive_avg_queue_s", None, interactive_queue_s(result))
             )
     rows += _reductions(compared, duration_s)
     about_chronus = (
@@ -148,7 +148,7 @@ def _varied(request: Request, parameter: str, queue_s: float | None) -> Made:
     rows = []
     for (gpus, share), result in zip(keys, results, strict=False):
         name = f"{_name(gpus, 'cornucopia')}, {parameter} {share:.0%}"
-        rows.append(_limited(name, "interactive_avg_queue_s", queue_s, _interactive_queue_s(result)))
+        rows.append(_limited(name, "interactive_avg_queue_s", queue_s, interactive_queue_s(result)))
         of_truly = result.queue_s[truly[: len(result.done)][result.done]]
         rows.append(_limited(name, "truly_interactive_avg_queue_s", queue_s, metrics.mean(of_truly)))
         rows += _jct_rows(name, result, duration_s)
@@ -236,7 +236,7 @@ def _queuing_rows(compared: Mapping[Key, Result], on_smallest: Mapping[str, floa
     rows = []
     for (gpus, policy), result in compared.items():
         paper = (on_smallest if gpus == smallest else QUEUE_S).get(policy)
-        queue_s = _interactive_queue_s(result)
+        queue_s = interactive_queue_s(result)
         rows.append(_limited(_name(gpus, policy), "interactive_avg_queue_s", paper, queue_s))
     for (gpus, policy), result in compared.items():
         if gpus == smallest:
@@ -246,8 +246,8 @@ def _queuing_rows(compared: Mapping[Key, Result], on_smallest: Mapping[str, floa
                 rows.append(Row(_name(gpus, policy), f"interactive_share_over_{point_s:g}s", None, share))
     for gpus, policy in compared:
         if policy in PUBLISHED:
-            ours = _interactive_queue_s(compared[gpus, "cornucopia"])
-            less = _less(ours, _interactive_queue_s(compared[gpus, policy]))
+            ours = interactive_queue_s(compared[gpus, "cornucopia"])
+            less = _less(ours, interactive_queue_s(compared[gpus, policy]))
             name = f"{gpus} GPUs: less than {policy}"
             rows.append(Row(name, "interactive_queue_reduction", QUEUE_REDUCTION, less, "at least"))
     return rows
@@ -262,7 +262,8 @@ def _interactive_queues_s(result: Result) -> FloatArray:
     return result.queue_s[result.requests.interactive[result.done]]
 
 
-def _interactive_queue_s(result: Result) -> float | None:
+def interactive_queue_s(result: Result) -> float | None:
+    """Their mean queuing time in seconds; None where none is done."""
     queue_s = _interactive_queues_s(result)
     return float(queue_s.mean()) if len(queue_s) else None
 
