@@ -39,7 +39,7 @@ OF_SIMULATIONS = [
 ]
 SCALE, DRAWS = 0.01, 4
 # So few jobs hardly wait on these clusters, so that no switch changes what is simulated of them.
-WHOLE_ONLY = ("cornucopia-fig1", "cornucopia-fig9", "sia-fig10")
+WHOLE_ONLY = ("cornucopia-fig1", "cornucopia-fig4", "cornucopia-fig9", "sia-fig10")
 
 
 @pytest.fixture(autouse=True)
