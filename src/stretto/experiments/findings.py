@@ -42,6 +42,12 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "The loss of this small training is near 0 when batches grow, so any step upwards is large. "
         "One seed makes most of the mean",
     ),
+    "sia-modes": (
+        "What No-Prof hopes of a type that a job has not tried decides. Where it hopes for nothing, Bootstrap "
+        "is as far ahead as in the paper, which does not say what No-Prof supposes",
+        "Where a profile takes 120 s, or chooses the first type, Bootstrap is as far behind the oracle as "
+        "in the paper",
+    ),
     "sia-table4": (
         "The files have what was tuned for the mixed cluster, 16 GPUs at most. Tuned anew, the three stand "
         "in the paper's order of GPU hours, and Shockwave's come out",
