@@ -43,8 +43,8 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "One seed makes most of the mean",
     ),
     "sia-modes": (
-        "What No-Prof hopes of a type that a job has not tried decides. Where it hopes for nothing, Bootstrap "
-        "is as far ahead as in the paper, which does not say what No-Prof supposes",
+        "What No-Prof hopes of a type that a job has not tried decides. Where it hopes for nothing, "
+        "Bootstrap is as far ahead as in the paper, which does not say what No-Prof supposes",
         "Where a profile takes 120 s, or chooses the first type, Bootstrap is as far behind the oracle as "
         "in the paper",
     ),
