@@ -42,6 +42,10 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "The loss of this small training is near 0 when batches grow, so any step upwards is large. "
         "One seed makes most of the mean",
     ),
+    "sia-fig10": (
+        "Rounds of 30 s and of 60 s do not differ: what is between them is less than chance. In the paper's "
+        "world it even has the paper's sign",
+    ),
     "sia-modes": (
         "What No-Prof hopes of a type that a job has not tried decides. Where it hopes for nothing, "
         "Bootstrap is as far ahead as in the paper, which does not say what No-Prof supposes",
