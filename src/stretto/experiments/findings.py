@@ -43,10 +43,11 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "One seed makes most of the mean",
     ),
     "ones-fig15": (
-        "ONES is further ahead than in the paper. Its jobs hardly wait here, where the paper's wait for 87 s. "
-        "The paper does not say for what",
+        "ONES is further ahead than in the paper. Its jobs hardly wait here, where the paper's wait for "
+        "87 s. The paper does not say for what",
         "Jobs of Optimus and of the learned scheduler run for twice as long as in the paper. Knowledge and "
-        "shorter rounds explain a third of it at most. The paper does not print speeds by GPUs, which are left",
+        "shorter rounds explain a third of it at most. What is left is speeds by GPUs, which the paper does "
+        "not print",
     ),
     "sia-fig1": (
         "The first type of a rigid job is drawn by chance, and costs Sia most. Chosen by its profile, Sia is "
