@@ -60,9 +60,6 @@ def test_the_object_of_compare_says_where_figures_are_only_where_there_are_some(
         ),
         pytest.param(("usage", "--figures", "tiny.yaml"), "expected a directory, but", id="usage"),
         pytest.param(("reproduce", "--figures", "drawn"), "expected a table that is made", id="a list"),
-        pytest.param(
-            ("reproduce", "--page", "out", "--figures", "drawn"), "expected a table that is made", id="a page"
-        ),
     ],
 )
 def test_a_folder_that_cannot_be_is_refused_before_anything_runs(

@@ -222,6 +222,18 @@ def test_a_page_is_made_of_tables_that_earlier_commands_left(stretto: Stretto, t
     assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |  |  |  |  |" in lines
 
 
+def test_figures_are_drawn_of_tables_that_earlier_commands_left(stretto: Stretto, tmp_path: Path) -> None:
+    folder, page, drawn = tmp_path / "results", tmp_path / "page.md", tmp_path / "drawn"
+    stretto("reproduce", "--all", "--workers", 1, "--out", folder)
+    ran = stretto("reproduce", "--page", folder, "--out", page, "--figures", drawn)
+    assert ran.status == 0
+    assert ran.err.splitlines()[-1] == f"figures: {drawn}"
+    assert sorted(each.name for each in drawn.iterdir()) == ["a-simulated", "d-measured"]
+    for name in ("figures.csv", "points.csv", "table.csv"):
+        assert (drawn / "a-simulated" / name).exists()
+    assert list((drawn / "a-simulated").glob("*.svg"))
+
+
 KILLED = """
 import sys
 from tests.cli import test_reproduce_all as tables

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from stretto.experiments.all_tables import Table
 from stretto.experiments.figure_export import NOTHING_DRAWN, write_reproduction_figures
-from stretto.experiments.present import reproduced
+from stretto.experiments.present import reproduced, reproduced_before
 from stretto.experiments.reproduction import Reproduction, Row
 from stretto.report.figure_file import NO_LIBRARY
 
@@ -38,15 +39,32 @@ def lines(path: Path) -> list[list[str]]:
 
 def test_each_metric_has_a_figure_whose_file_no_other_takes(tmp_path: Path) -> None:
     assert written(ROWS, tmp_path) == NO_LIBRARY
-    assert [line[0] for line in lines(tmp_path / "figures.csv")[1:]] == [
-        "avg_jct_h",
-        "jobs---gpu",
-        "jobs---gpu-2",
-        "figures-3",
-    ]
-    assert {path.stem for path in tmp_path.glob("*.svg")} == {
-        *("avg_jct_h", "jobs---gpu", "jobs---gpu-2", "figures-3")
-    }
+    names = [line[0] for line in lines(tmp_path / "figures.csv")[1:]]
+    assert names[0] == "avg_jct_h-philly"
+    assert names[1:4] == ["jobs---gpu", "jobs---gpu-2", "figures-3"]
+    assert names[-4:-2] == ["avg_jct_h-over-paper", "jobs---gpu-over-paper"]
+    assert len(names) == len(set(names)) == 9, "and one for the limit, which has no ratio"
+    assert {path.stem for path in tmp_path.glob("*.svg")} == {*names}
+
+
+def test_what_stands_where_in_the_figures_is_a_sheet(tmp_path: Path) -> None:
+    curve = [Row(f"{gpus} GPUs: sia", "avg_jct_h", None, 64 / gpus) for gpus in (16, 32, 64)]
+    half = Row("16 GPUs: sia", "avg_jct_h_plus_minus", None, 0.5)
+    written((*curve, half), tmp_path)
+    header, first, *_ = lines(tmp_path / "points.csv")
+    assert header == ["figure", "series", "bar", "x", "row", "metric", "ours", "plus_minus", "paper", "bound"]
+    assert first == ["avg_jct_h-sia", "", "", "16.0", "16 GPUs: sia", "avg_jct_h", "4.0", "0.5", "", ""]
+
+
+def test_a_table_of_an_earlier_command_is_drawn_as_one_of_this(tmp_path: Path) -> None:
+    made = Reproduction("sia-table3", "Sia (SOSP 2023), table 3", (), ROWS, wall_s=1.0, made_on="2026-01-01")
+    table = Table.of_json(made.as_json())
+    content = reproduced_before(made.name, made.paper, table)
+    assert write_reproduction_figures(table, content, tmp_path / "before") == NO_LIBRARY
+    written(ROWS, tmp_path / "now")
+    for name in ("table.csv", "points.csv", "figures.csv"):
+        assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "now" / name).read_bytes()
+    assert "2026-01-01" in (tmp_path / "before" / "avg_jct_h-philly.svg").read_text(encoding="utf-8")
 
 
 def test_the_table_is_there_whole_with_limits_and_verdicts(tmp_path: Path) -> None:
@@ -57,7 +75,7 @@ def test_the_table_is_there_whole_with_limits_and_verdicts(tmp_path: Path) -> No
     assert table[-1][2:] == ["at most", "96.0", "1.92", "0.02", "reproduced"]
 
 
-def test_where_nothing_can_be_compared_the_table_is_written_and_the_command_says_so(tmp_path: Path) -> None:
+def test_where_one_value_stands_alone_the_table_is_written_and_the_command_says_so(tmp_path: Path) -> None:
     assert written((Row("a", "avg_jct_h", None, 1.0),), tmp_path) == NOTHING_DRAWN
     assert lines(tmp_path / "table.csv")[1] == ["a", "avg_jct_h", "", "", "1.0", "", "not compared"]
     assert list(tmp_path.glob("*.svg")) == []

@@ -143,6 +143,7 @@ def test_rows_with_the_same_metrics_are_one_table() -> None:
         ("usage_training", "usage training", ""),
         ("queued_over_60_s", "queued over 60", "s"),
         ("interactive_share_over_60s", "interactive share over 60s", ""),
+        ("samples_per_s", "samples per s", ""),
         ("h", "h", ""),
     ],
 )
@@ -163,11 +164,14 @@ def test_the_page_has_everything_in_order() -> None:
     assert headings(page, "h1") == ["Sia (SOSP 2023), table 3"]
     assert headings(page, "h2") == [
         "The table",
+        "Drawn",
         "Metric by metric",
         "What was read",
         "How the figures were obtained",
     ]
-    assert headings(page, "h3") == ["Mean JCT, h", "Restarts per job", "Decision time, ms", "Command"]
+    metrics = ["Mean JCT, h", "Restarts per job", "Decision time, ms"]
+    drawn = ["Mean JCT, h: philly", "Restarts per job: philly", "Decision time, ms"]
+    assert headings(page, "h3") == [*drawn, *metrics, "Command"]
     for words in (
         "philly/gavel",
         "not published",
@@ -240,6 +244,9 @@ def test_metrics_without_a_published_figure_have_no_chart() -> None:
     assert ratio_charts([Published("a", "x", None, 1.0)]) == ()
     page = render_reproduction(replace(PAGE, figures=(Published("a", "x", None, 1.0),)))
     assert "Metric by metric" not in page
+    assert "<h2>Drawn</h2>" not in page, "one value alone is no figure"
+    two = (Published("a", "x", None, 1.0), Published("b", "x", None, 2.0))
+    assert "<h2>Drawn</h2>" in render_reproduction(replace(PAGE, figures=two))
 
 
 def test_a_page_needs_a_figure() -> None:

@@ -14,6 +14,7 @@ from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
 
 if TYPE_CHECKING:
+    from stretto.experiments.all_tables import Outcome
     from stretto.experiments.causes import Causes
     from stretto.experiments.finished import Finished
     from stretto.experiments.reproduction import Reproduction, Request, Row, Verdict
@@ -41,7 +42,8 @@ def reproduce(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Make no table: write the page of those that earlier commands left in DIR, as NAME.json.",
+            help="Make no table: write the page of those that earlier commands left in DIR, as NAME.json; "
+            "with --figures, their figures too.",
         ),
     ] = None,
     causes: Annotated[
@@ -87,12 +89,12 @@ def reproduce(
         expected = "a table" if name else asked[0]
         raise InputError(f"expected {expected} or {asked[1]}, got both" + (f": {name}" if name else ""))
     if figures is not None:
-        if page is not None or list_all or not asked:
-            raise InputError(f"--figures {figures}: expected a table that is made, or --all")
+        if list_all or not asked:
+            raise InputError(f"--figures {figures}: expected a table that is made, --all or --page")
         check_writable(figures, "--figures")
     _check_causes(causes, name, every, out, figures)
     if page is not None:
-        _write_page_of(page, Path("results.md") if out is None else out)
+        _write_page_of(page, Path("results.md") if out is None else out, figures)
         return
     if list_all or not (name or every):
         _list(as_json)
@@ -236,8 +238,8 @@ def _make_all(
         raise typer.Exit(1)
 
 
-def _write_page_of(folder: Path, out: Path) -> None:
-    """The page of all tables, from those that earlier commands have printed."""
+def _write_page_of(folder: Path, out: Path, figures: Path | None) -> None:
+    """The page of all tables, and their figures, from those that earlier commands have printed."""
     from stretto.errors import InputError
     from stretto.experiments.all_tables import read_all, write_page
     from stretto.experiments.published import EXPERIMENTS
@@ -252,6 +254,26 @@ def _write_page_of(folder: Path, out: Path) -> None:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
     made = sum(outcome.table is not None for outcome in outcomes)
     say(f"{made} of {len(outcomes)} tables; page: {out}")
+    if figures is not None:
+        _write_figures_of(outcomes, figures)
+
+
+def _write_figures_of(outcomes: "Sequence[Outcome]", figures: Path) -> None:
+    """A folder of figures for each table that there is; a word where some have none, or no PNG."""
+    from stretto.experiments.figure_export import write_reproduction_figures
+    from stretto.experiments.present import reproduced_before
+
+    words: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.table is not None:
+            name, paper = outcome.experiment.name, outcome.experiment.paper
+            content = reproduced_before(name, paper, outcome.table)
+            if why := write_reproduction_figures(outcome.table, content, figures / name):
+                words.setdefault(why, []).append(name)
+    made = sum(outcome.table is not None for outcome in outcomes)
+    for why, names in words.items():
+        say(why if len(names) == made else f"{', '.join(names)}: {why}")
+    say(f"figures: {figures}")
 
 
 def _list(as_json: bool) -> None:

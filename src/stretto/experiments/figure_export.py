@@ -1,15 +1,18 @@
 """The figures of comparisons and of tables made again, as files with their data."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from stretto.errors import InputError
+from stretto.experiments.all_tables import Table
 from stretto.experiments.frames import Columns, allocations_of, jobs_of, rounds_of
 from stretto.experiments.reproduction import Reproduction
 from stretto.report import Comparison
 from stretto.report.charts.ratios import ratio_charts
+from stretto.report.charts.values import value_figures
 from stretto.report.comparison_figures import (
     ALLOCATIONS,
     JOBS,
@@ -23,10 +26,12 @@ from stretto.report.figure_file import Names
 from stretto.report.reproduction import Reproduced, metrics_of
 from stretto.report.sheet import Sheet, sheet_of
 from stretto.report.standings import standings_of
+from stretto.report.values import RATIO, Chart, charts_of
 from stretto.sim.result import Result
 
 TABLE = "table"  # the sheet of a table made again
-NOTHING_DRAWN = "no figure is drawn: the paper has no value to compare with"
+POINTS = "points"  # the sheet of what stands where in its figures
+NOTHING_DRAWN = "no figure is drawn: there is no second value to compare with, ours or the paper's"
 
 
 def write_comparison_figures(
@@ -50,19 +55,47 @@ def write_comparison_figures(
     )
 
 
-def write_reproduction_figures(made: Reproduction, content: Reproduced, folder: Path) -> str:
-    """The same of a table made again; also says where nothing can be drawn of it."""
-    charts = ratio_charts(content.figures)
-    files = _file_names([*metrics_of(content.figures)])
-    drawn = [Drawn(file, chart, TABLE) for file, chart in zip(files, charts, strict=True)]
+def write_reproduction_figures(made: Reproduction | Table, content: Reproduced, folder: Path) -> str:
+    """The same of a table made again, now or by an earlier command: its values, and ours over the paper's.
+
+    Also says where nothing can be drawn of it.
+    """
+    charts = charts_of(content.figures, content.policies)
+    ratios = ratio_charts(content.figures)
+    files = _file_names(
+        [*map(_name_of, charts), *(f"{metric}-over-paper" for metric in metrics_of(content.figures))]
+    )
+    figures = [*((figure, POINTS) for figure in value_figures(charts)), *((each, TABLE) for each in ratios)]
+    drawn = [Drawn(file, figure, data) for file, (figure, data) in zip(files, figures, strict=True)]
     header = ("row", "metric", "bound", "paper", "ours", "ratio", "verdict")
     rows = [
         (row.row, row.metric, row.bound, row.paper, row.ours, row.ratio, str(verdict))
         for row, verdict in zip(made.rows, made.verdicts, strict=True)
     ]
     source = " · ".join(part for part in (content.paper, content.name, content.made) if part)
-    no_png = _written(folder, drawn, [Sheet(TABLE, header, rows)], Names(source=source))
+    sheets = [Sheet(TABLE, header, rows), _points(charts, files)]
+    no_png = _written(folder, drawn, sheets, Names(source=source))
     return no_png if drawn else NOTHING_DRAWN
+
+
+def _points(charts: Sequence[Chart], files: Sequence[str]) -> Sheet:
+    """What stands where: of each point its figure and series, and its number or its bar's name."""
+    header = ("figure", "series", "bar", "x", "row", "metric", "ours", "plus_minus", "paper", "bound")
+    rows = [
+        (
+            *(file, point.spot.series, point.spot.category, point.spot.x if chart.axis else None),
+            *(point.spot.row, point.metric, point.ours, point.half or None, point.paper, point.bound),
+        )
+        for chart, file in zip(charts, files, strict=False)
+        for point in chart.points
+    ]
+    return Sheet(POINTS, header, rows)
+
+
+def _name_of(chart: Chart) -> str:
+    """The metric, and what tells the charts of one metric apart."""
+    about = re.sub(r"\W+", "-", chart.about).strip("-")
+    return "-".join(part for part in (chart.name, "ratio" if chart.unit == RATIO else "", about) if part)
 
 
 def _written(

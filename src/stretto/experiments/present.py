@@ -6,6 +6,7 @@ from importlib.metadata import version
 import numpy as np
 
 from stretto import __version__
+from stretto.experiments.all_tables import Table
 from stretto.experiments.reproduction import Reproduction
 from stretto.model import FloatArray, IntArray
 from stretto.report import ClusterFacts, Comparison, Intervals, Note, RunSeries
@@ -57,6 +58,20 @@ def reproduced(made: Reproduction, command: str, made_at: str) -> Reproduced:
         command=command,
         versions=_versions(),
         made=made_at,
+        policies=tuple(tally.shown),
+    )
+
+
+def reproduced_before(name: str, paper: str, table: Table) -> Reproduced:
+    """What figures need of a table that an earlier command left as JSON."""
+    return Reproduced(
+        name=name,
+        paper=paper,
+        figures=tuple(Published(row.row, row.metric, row.paper, row.ours, row.bound) for row in table.rows),
+        sources=tuple(Source(each["what"], each["real"], each["note"]) for each in table.inputs),
+        notes=table.notes,
+        made=f"{table.made_on}, commit {table.commit}" if table.commit else table.made_on,
+        policies=tuple(table.shown),
     )
 
 

@@ -85,6 +85,7 @@ class Reproduced:
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     made: str = ""  # when, in words; passed in, so that the same table gives the same bytes
+    policies: tuple[str, ...] = ()  # that ran, as rows name them
 
     @property
     def compared(self) -> tuple[Published, ...]:
@@ -217,4 +218,5 @@ def published(value: float | None) -> str:
 
 def _split(metric: str) -> tuple[str, str]:
     stem, _, unit = metric.rpartition("_")
-    return (stem, unit) if stem and unit in UNITS else (metric, "")
+    is_rate = stem.endswith("_per")  # 'samples_per_s'
+    return (stem, unit) if stem and unit in UNITS and not is_rate else (metric, "")

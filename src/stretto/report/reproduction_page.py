@@ -6,6 +6,7 @@ from jinja2 import Environment
 
 from stretto.errors import InputError
 from stretto.report.charts.ratios import ratio_charts
+from stretto.report.charts.values import value_figures
 from stretto.report.html import environment, style_of
 from stretto.report.reproduction import (
     NEARNESS,
@@ -21,6 +22,7 @@ from stretto.report.reproduction import (
     title_of,
     unit_of,
 )
+from stretto.report.values import charts_of
 from stretto.report.wording import plural, times
 
 
@@ -48,6 +50,7 @@ def render_reproduction(content: Reproduced) -> str:
             limited=limited,
             left_over=_left_over(len(content.figures) - len(compared) - limited),
             blocks=blocks_of(content.figures),
+            drawn=value_figures(charts_of(content.figures, content.policies)),
             charts=ratio_charts(content.figures),
             definitions={figure.metric: definition_of(figure.metric) for figure in content.figures},
             style=style_of("report.css", "reproduction.css"),
