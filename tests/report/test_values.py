@@ -1,6 +1,7 @@
 """Values of a table as curves and bars: what is drawn of ours, of the paper, and of intervals."""
 
 import re
+from itertools import pairwise
 
 from stretto.experiments.reproduction import PLUS_MINUS as PLUS_MINUS_OF_ROWS
 from stretto.report.charts.values import value_figures
@@ -82,6 +83,10 @@ def test_zero_stands_at_the_foot_of_a_log_axis() -> None:
     (figure,) = value_figures(charts_of(rows))
     assert "s, log scale" in figure.drawing
     assert figure.note == "Zero stands at the foot of the log axis."
+    ticks = re.findall(r'y="([\d.]+)" class="tick end">([\d\s.]+)<', figure.drawing)
+    heights = sorted(float(y) for y, _ in ticks)
+    assert ticks[0][1] == "0"
+    assert min(after - before for before, after in pairwise(heights)) > 12
     negative = [Published(f"{x} GPUs", "gain", None, ours) for x, ours in ((1, 1e6), (2, 10.0), (3, -5.0))]
     (figure,) = value_figures(charts_of(negative))
     assert "log scale" not in figure.drawing

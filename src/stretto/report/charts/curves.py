@@ -16,6 +16,7 @@ from stretto.report.wording import plain
 
 HEIGHT, FOOT = 250.0, 42.0  # of the plotting area, and below it
 TICKS_APART = 40.0  # pixels between numbers below the axis
+LINE_PX = 14.0  # pixels between numbers beside the axis at least
 MOST_DOTS = 24  # chosen: of a curve; with more they are small
 WIDE_RANGE = 100.0  # chosen: over more than two powers of ten the axis is a log axis
 
@@ -114,8 +115,10 @@ def _log_ticks(y: Axis, zeros: bool) -> list[tuple[float, str]]:
     """Powers of ten, as many as have room, and zero at the foot where there is one."""
     first, last = ceil(log10(y.low) - 1e-9), floor(log10(y.high) + 1e-9)
     step = max(1, ceil((last - first) / 7))
-    foot = [(y.low, "0")] if zeros else []
-    return foot + [(10.0**power, plain(float(f"1e{power}"))) for power in range(first, last + 1, step)]
+    powers = [(10.0**power, plain(float(f"1e{power}"))) for power in range(first, last + 1, step)]
+    if not zeros:
+        return powers
+    return [(y.low, "0")] + [tick for tick in powers if y.start_px - y.px(tick[0]) >= LINE_PX]
 
 
 def _y_title(chart: Chart, y: Axis) -> str:
