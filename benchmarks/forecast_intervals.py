@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.estimate.durations import USUAL_S
 from stretto.jobfile import JobSpec
 from stretto.model import BoolArray, FloatArray, Memory, Trigger
 from stretto.scheduler.round import decide
@@ -66,7 +67,7 @@ from stretto.service.state.duration_errors import (
 )
 from stretto.service.state.events import Event
 from stretto.service.state.reducer import apply
-from stretto.service.state.remaining import LEAST_S, LEAST_SHARE, SPREAD, USUAL_S, Basis
+from stretto.service.state.remaining import LEAST_S, LEAST_SHARE, SPREAD, Basis
 from stretto.service.state.state import State
 from stretto.traces import read_trace
 

@@ -7,8 +7,9 @@ The second is the scene of table 10 of Lyra (EuroSys 2023): four own servers and
 demand is replayed. With lenders it also says how often nodes changed hands, what that cost, and how long they
 took.
 
-Jobs are submitted over HTTP at their times, on the service's clock. Then the log is decided again, and
-differences are counted. Figures are printed as one JSON object.
+Jobs are submitted over HTTP at their times, on the service's clock. The simulation is told of them what the
+service knows (`sim.knowledge`). Then the log is decided again, and differences are counted. Figures are
+printed as one JSON object.
 """
 
 import argparse
@@ -20,46 +21,62 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stretto.client import Client
-from stretto.clusters import read_cluster
 from stretto.clusters.demand import read_demand
 from stretto.experiments.lyra.testbed import SCHEMES, run_of
 from stretto.experiments.spec import DEMAND, RunSpec, parse_settings, set_up
-from stretto.model import Cluster, Job
+from stretto.model import Job, Purpose
 from stretto.service.emulated.workload import job_file
 from stretto.service.eventlog import open_store
 from stretto.service.scheduling.replay import decided_again
 from stretto.sim.result import Result
-from stretto.sim.run import simulate
+from stretto.sim.run import Setup, simulate
+from stretto.sim.setup import truth_of
 from stretto.traces import Workload
 
 ROUNDS_S = 600.0  # a multiple of the rounds of all policies
 
 
-def submitted(client: Client, workload: Workload, cluster: Cluster, pace: float) -> dict[str, str]:
+def job_files(workload: Workload, setup: Setup) -> list[str]:
+    """The text to submit for each job; a training says how many epochs it has."""
+    return [
+        job_file(
+            job,
+            truth,
+            setup.cluster,
+            len(truth_of(job, setup.cluster, setup.sim, setup.profiles).epoch_ends)
+            if isnan(truth.duration_s) and job.purpose is Purpose.TRAINING
+            else 0,
+        )
+        for job, truth in zip(workload.jobs, workload.truths, strict=True)
+    ]
+
+
+def submitted(client: Client, workload: Workload, files: Sequence[str], pace: float) -> dict[str, str]:
     """Submit every job at its time; its id there by its id in the trace."""
-    first = job_file(workload.jobs[0], workload.truths[0], cluster)
     asked = time.monotonic()
-    probe = client.submit(first)  # tells what the service's clock says
+    probe = client.submit(files[0])  # tells what the service's clock says
     began, began_s = (asked + time.monotonic()) / 2, probe["submitted_s"]
     client.change(probe["id"], "cancel")
     found = {}
-    for job, truth in zip(workload.jobs, workload.truths, strict=True):
+    for job, text in zip(workload.jobs, files, strict=True):
         wait = (job.submitted_s - began_s) / pace - (time.monotonic() - began)
         if wait > 0:
             time.sleep(wait)
-        found[str(job.id)] = client.submit(job_file(job, truth, cluster))["id"]
+        found[str(job.id)] = client.submit(text)["id"]
     return found
 
 
 def lived(
-    given: argparse.Namespace, workload: Workload, cluster: Cluster, folder: str
+    given: argparse.Namespace, workload: Workload, setup: Setup, folder: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run the workload on the service: jobs by their ids in the trace, and lenders, as it shows them."""
     words = [str(Path(sys.executable).with_name("stretto")), "serve", "--state", folder]
@@ -78,7 +95,7 @@ def lived(
                 raise SystemExit(log.read_text())
             time.sleep(0.05)
         with Client(found.group()) as client:
-            names = submitted(client, workload, cluster, given.pace)
+            names = submitted(client, workload, job_files(workload, setup), given.pace)
             return {job: client.wait(name) for job, name in names.items()}, client.lenders()
     finally:
         service.send_signal(signal.SIGTERM)
@@ -229,7 +246,7 @@ def main() -> None:
             given.cluster, given.trace, given.policy = run.cluster, run.trace, run.policy
             chosen = {**run.settings, "lend.on_demand": "false"}  # as in the simulated world
             given.set = [*(f"{key}={value}" for key, value in chosen.items()), *given.set]
-        given.set = ["sim.fidelity=paper", *given.set]
+        given.set = ["sim.fidelity=paper", "sim.knowledge=live", *given.set]
         settings = parse_settings(given.set)
         spec = RunSpec(given.cluster, given.trace, given.policy, given.profiles, given.seed, settings)
         workload, setup = set_up(spec)
@@ -240,8 +257,8 @@ def main() -> None:
         if DEMAND in settings:
             path = demand_put_off(Path(settings[DEMAND]), folder, shift_s)
             given.set = [word for word in given.set if not word.startswith(DEMAND)] + [f"{DEMAND}={path}"]
-        state, cluster = f"{folder}/state", read_cluster(given.cluster)
-        live, lenders = lived(given, later, cluster, state)
+        state = f"{folder}/state"
+        live, lenders = lived(given, later, setup, state)
         figures = {**compared(live, result, shift_s), "log": again(state)}
         if lenders:
             figures["lending"] = changes_of_hands(state, lenders, result, given.pace)

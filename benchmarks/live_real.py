@@ -32,14 +32,11 @@ import numpy as np
 from stretto.demo.own_service import OwnService
 from stretto.model import (
     Cluster,
-    Durations,
-    IntArray,
     MeasuredSpeeds,
     Requests,
     TrainingLimits,
     Trigger,
     Triggers,
-    View,
 )
 from stretto.scheduler.round import decide
 from stretto.service.eventlog import Store, open_store
@@ -50,11 +47,9 @@ from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.state import events as happened
 from stretto.service.state.records import NO_PRIOR, JobRecord, Learned
 from stretto.service.state.records import Accounting as LiveAccounting
-from stretto.service.state.remaining import LEAST_S, USUAL_S
 from stretto.service.state.state import State
-from stretto.sim.accounting import Accounting
 from stretto.sim.physics import Physics
-from stretto.sim.settings import Batches, SimSettings
+from stretto.sim.settings import Batches, Knowledge, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns
 from stretto.sim.truth.training import TrainingRun
 from stretto.sim.world import SimulatedWorld
@@ -242,34 +237,6 @@ class MeasuredRun(TrainingRun):
         return self._rate(step_s, sync_s, batch)
 
 
-class AsToldLive(Physics):
-    """Shows what the service does of jobs that have not begun or were never stopped.
-
-    Their files do not say how long they take, and how long a start takes was not seen. A simulation would
-    tell both, and a policy may serve the shortest first.
-    """
-
-    def known(
-        self, rows: IntArray, now_s: float, views: frozenset[View], accounting: Accounting
-    ) -> dict[str, Any]:
-        """The columns that these views show."""
-        columns = super().known(rows, now_s, views, accounting)
-        silent = np.array([not self.training[row].progress for row in rows.tolist()])
-        if "known_work" in columns:
-            columns["known_work"][silent] = nan
-        if "known_progress" in columns:
-            columns["known_progress"].suspension_s[accounting.starts[rows] < 2] = nan  # none was resumed
-        for column in {"known_durations", "known_estimates"} & columns.keys():
-            true, asked_gpus = columns[column], self.requests.gpus[rows]
-            since_s = np.where(accounting.held_gpus[rows] > 0, now_s - accounting.held_since_s[rows], 0.0)
-            had_s = (accounting.attained_gpu_s[rows] + accounting.held_gpus[rows] * since_s) / asked_gpus
-            columns[column] = Durations(
-                np.where(silent, USUAL_S, true.remaining_s + had_s),
-                np.where(silent, np.maximum(USUAL_S - had_s, LEAST_S), true.remaining_s),
-            )
-        return columns
-
-
 def said_of(job: Lived, workers: int) -> Said:
     """As last reported: the step, and a pass without synchronisation."""
     for _, _, gpus, _, passes, grad_s, step_s in job.learned.points:
@@ -374,7 +341,7 @@ def simulated(state: State, names: Sequence[str], measured: Measured) -> Simulat
     """A simulation of jobs with the measured properties, at its end."""
     cluster = state.cluster
     assert cluster is not None
-    settings = SimSettings(batches=Batches.TUNED, resize_s=measured.resize_s)
+    settings = SimSettings(batches=Batches.TUNED, resize_s=measured.resize_s, knowledge=Knowledge.LIVE)
     scheduler = scheduler_of(state.configured)
     requests = Requests([replace(state.jobs[name].job, checkpoints=True) for name in names], cluster)
     tables = [prior_table(state.jobs[name], cluster) for name in names]
@@ -383,7 +350,7 @@ def simulated(state: State, names: Sequence[str], measured: Measured) -> Simulat
         for row, (name, truth) in enumerate(zip(names, measured.truths, strict=True))
     }
     recorded = RecordedRuns(np.full(len(names), nan), cluster, tables)
-    physics = AsToldLive(requests, runs, recorded, tables, settings)
+    physics = Physics(requests, runs, recorded, tables, settings)
     triggers = _eager(scheduler.policy.triggers)
     world = SimulatedWorld(cluster, physics, triggers, scheduler.policy.views, settings)
     while world.wait():

@@ -23,7 +23,8 @@ from stretto.model import (
     View,
 )
 from stretto.sim.accounting import Accounting
-from stretto.sim.settings import SimSettings
+from stretto.sim.as_told import AsTold
+from stretto.sim.settings import Knowledge, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns, Tables, reach_of
 from stretto.sim.truth.serving import ServingRun
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
@@ -152,9 +153,9 @@ class Physics:
         if View.PROGRESS in views:
             columns["known_progress"] = self._progress(rows, now_s, accounting)
         if View.ORACLE_DURATION in views:
-            columns["known_durations"] = self._durations(rows, now_s)
+            columns["known_durations"] = self._durations(rows, now_s, accounting)
         if View.ESTIMATED_DURATION in views:
-            columns["known_estimates"] = self._estimates(rows, now_s)
+            columns["known_estimates"] = self._estimates(rows, now_s, accounting)
         if View.REMAINING_WORK in views:
             columns["known_work"] = self._remaining_work(rows, now_s)
         if View.THROUGHPUT_TABLE in views:
@@ -233,12 +234,26 @@ class Physics:
             epochs=epochs,
             recovering=recovering,
             profiled_s=accounting.profiled_s[rows] + np.where(accounting.profiling[rows], since_s, 0.0),
-            suspension_s=self._suspension_s[rows],
+            suspension_s=self._suspensions_s(rows, accounting),
             resize_s=self._resizes_s(rows),
         )
 
     @cached_property
-    def _suspension_s(self) -> FloatArray:
+    def _as_told(self) -> AsTold | None:
+        """What is known instead of the truth; None: the truth is."""
+        if self.settings.knowledge is Knowledge.TRUE:
+            return None
+        stated_s = self.recorded.work_s.copy()
+        for row, run in self.training.items():
+            stated_s[row] = run.truth.epoch_ends[-1] if isinstance(run, ServingRun) else nan
+        return AsTold(self.requests, self.training, stated_s * self._wrong_by, self._charged_s)
+
+    def _suspensions_s(self, rows: IntArray, accounting: Accounting) -> FloatArray:
+        told = self._as_told
+        return self._charged_s[rows] if told is None else told.suspensions_s(rows, accounting)
+
+    @cached_property
+    def _charged_s(self) -> FloatArray:
         """(all jobs,) what this world charges each, on what it asks for: as a first run measures."""
         settings = self.settings
         more_gpus = (self.requests.gpus - 1).astype(np.float64)
@@ -253,7 +268,9 @@ class Physics:
         resize_s = self.settings.resize_s
         return np.full(len(rows), nan if resize_s is None else resize_s)
 
-    def _durations(self, rows: IntArray, now_s: float) -> Durations:
+    def _durations(self, rows: IntArray, now_s: float, accounting: Accounting) -> Durations:
+        if self._as_told is not None:
+            return self._as_told.durations(rows, now_s, accounting)
         duration_s = self.recorded.work_s[rows]
         remaining_s = self.recorded.left_now_s(rows, now_s)
         for position, row in enumerate(rows.tolist()):
@@ -262,9 +279,11 @@ class Physics:
                 duration_s[position], remaining_s[position] = self._alone(row, run)
         return Durations(duration_s, remaining_s)
 
-    def _estimates(self, rows: IntArray, now_s: float) -> Durations:
-        """The true durations with the errors that the settings ask for."""
-        true = self._durations(rows, now_s)
+    def _estimates(self, rows: IntArray, now_s: float, accounting: Accounting) -> Durations:
+        """Durations with the errors that the settings ask for."""
+        if self._as_told is not None:  # owners are wrong, reports are not
+            return self._as_told.durations(rows, now_s, accounting)
+        true = self._durations(rows, now_s, accounting)
         return Durations(true.duration_s * self._wrong_by[rows], true.remaining_s * self._wrong_by[rows])
 
     def _remaining_work(self, rows: IntArray, now_s: float) -> FloatArray:
@@ -282,7 +301,8 @@ class Physics:
                     gain = step_gain(run.truth, run.fixed_batch, run.epoch)
                     begun = run.truth.epoch_ends[run.epoch - 1] if run.epoch else 0.0
                     left[position] -= (done - begun) / gain
-        return left * self._work_wrong_by[rows]
+        left *= self._work_wrong_by[rows]
+        return left if self._as_told is None else self._as_told.work(rows, left)
 
     def _alone(self, row: int, run: TrainingRun) -> tuple[float, float]:
         """(whole, remaining) seconds of a training job on what it asked for, on its fastest GPU type."""

@@ -34,6 +34,13 @@ class Learning(StrEnum):
     MODEL = "model"  # for jobs of its model that run beside it or come later, as on the live service
 
 
+class Knowledge(StrEnum):
+    """What schedulers are shown of the length of jobs, and of what a stop and a start take."""
+
+    TRUE = "true"  # the truth, from the submission on
+    LIVE = "live"  # what the live service knows: what owners state, and what trainings tell once they train
+
+
 class Scaling(StrEnum):
     """How the speed of a recorded job follows its GPUs."""
 
@@ -55,6 +62,8 @@ class SimSettings(CheckedSettings, space="sim"):
     resize_s: float | None = setting(None, at_least=0)
     profiling: Profiling = Profiling.ONE_GPU  # estimate.mode=oracle makes it the oracle's
     learning: Learning = Learning.JOB  # estimate.share=model makes it the model's
+    # of how much is left of a job; live: nothing of a training that has not begun
+    knowledge: Knowledge = Knowledge.TRUE
     profiling_trains: bool = True  # what a policy's profiling run trains counts, as on the live service
     # from arrival until a job may start: its profiling run; 0: known beforehand
     profile_s: float = setting(0.0, at_least=0)

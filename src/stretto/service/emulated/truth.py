@@ -207,9 +207,7 @@ class Training:
         }
         if run.shape:
             told["points"] = self._new_points()
-            begun, until_s = run.progress, run.next_epoch_s() - run.now_s
-            if not run.done and isfinite(until_s):
-                told["left_s"] = until_s * (ends[-1] - begun) / max(ends[run.epoch] - begun, 1e-9)
+            told["left_s"] = _finite(run.left_s())
         return {key: value for key, value in told.items() if value is not None}
 
     def _report_of_serving(self, truth: ServingTruth) -> dict[str, Any]:

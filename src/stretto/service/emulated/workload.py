@@ -10,12 +10,12 @@ from stretto.service.emulated.truth import DURATION
 from stretto.traces.workload import Truth
 
 
-def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
+def job_file(job: Job, truth: Truth, cluster: Cluster, epochs: int = 0) -> str:
     """The text to submit for one job; times of rewards are counted from the submission.
 
     Its queue and priority class are named, so the service has to know them. The caller that submits it is its
     user. cluster: on which it is to run. A duration that was recorded on a GPU type is put in terms of speed
-    1.
+    1. epochs: of a training that runs by its model; 0: the file does not say.
     """
     types: list[str] = list(job.gpu_types)
     entries: dict[str, Any] = {
@@ -50,6 +50,8 @@ def job_file(job: Job, truth: Truth, cluster: Cluster) -> str:
         }
     if job.purpose is Purpose.BATCH_INFERENCE and not isnan(truth.steps):
         entries["stop"] = {"steps": max(round(truth.steps), 1)}
+    elif job.purpose is Purpose.TRAINING and isnan(truth.duration_s) and epochs:
+        entries["stop"] = {"epochs": epochs}
     if not isnan(truth.duration_s):
         speed = cluster.types[cluster.type_index(truth.gpu_type)].speed if truth.gpu_type else 1.0
         duration_s = max(truth.duration_s * speed, 1.0)

@@ -379,9 +379,6 @@ def _observations(points: Points, gpus_of_count: tuple[int, ...]) -> tuple[Obser
 # ── what the service knows of its jobs, as the views of a policy show it ────────────────────────────────────
 
 
-LEAST_LEFT_S = 60.0  # what a job that outlives its stated time is believed to need still; chosen
-
-
 def work_left(record: JobRecord) -> float:
     """Steps of the initial batch that are left where the stop rule says how many; else NaN.
 

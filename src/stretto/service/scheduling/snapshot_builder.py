@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.estimate.durations import durations_as_told
 from stretto.estimate.speed_table import SpeedEvidence, speed_tables
 from stretto.model import (
     Batch,
@@ -35,7 +36,6 @@ from stretto.model import (
     frozen,
 )
 from stretto.service.scheduling.estimates import (
-    LEAST_LEFT_S,
     SWITCH_S,
     WAITED_S,
     cpus_per_gpu,
@@ -219,12 +219,7 @@ class JobColumns:
         had_s = (column["attained_gpu_s"][rows] + held_gpus * since_s) / asked_gpus
         serves = self.requests.serves[rows]  # until its time is over, whatever it holds
         had_s = np.where(serves, column["executed_s"][rows] + since_s, had_s)
-        left_s = np.maximum(whole_s - had_s, np.minimum(LEAST_LEFT_S, whole_s))
-        trains = (held_gpus > 0) & np.isfinite(told_s)
-        left_s = np.where(
-            trains, np.maximum(np.where(trains, told_s, 1.0) * held_gpus / asked_gpus, 1.0), left_s
-        )
-        return Durations(np.where(trains, left_s + had_s, whole_s), left_s)
+        return durations_as_told(whole_s, had_s, told_s, held_gpus, asked_gpus)
 
     def _tables(self, rows: IntArray) -> list[MeasuredSpeeds]:
         """Of jobs that have changed the column has only what a table follows from: many are made together."""

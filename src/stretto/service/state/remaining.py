@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
+from stretto.estimate.durations import USUAL_S
 from stretto.model import Purpose
 from stretto.service.state.records import JobRecord
 
-USUAL_S = 3600.0  # a job without a stated length; chosen
 LEAST_S = 60.0  # what a job that outlives its stated time is believed to need still, at most; chosen
 LEAST_SHARE = 0.1  # of its stated time; the smaller of both counts
 

@@ -197,6 +197,14 @@ class TrainingRun:
             wait_s = float(ceil(wait_s))  # the step in which the artifact would see it
         return self.now_s + self.countdown_s + max(wait_s, 1e-6)
 
+    def left_s(self) -> float:
+        """Seconds until its end at its present pace; infinite while it holds no GPUs or has ended."""
+        if not self.shape or self.done:
+            return inf
+        ends = self.truth.epoch_ends
+        to_epoch_end = max(ends[self.epoch] - self.progress, 1e-9)
+        return (self.next_epoch_s() - self.now_s) * (ends[-1] - self.progress) / to_epoch_end
+
     def _step(self) -> tuple[float, float]:
         """(seconds of one synchronised step, seconds of it spent synchronising) at the present batch."""
         return self.truth.step(self.kind, self.shape, self.local_batch)
