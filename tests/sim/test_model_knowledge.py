@@ -7,12 +7,13 @@ from math import isnan, nan
 
 import pytest
 
+from stretto.estimate.shared_points import MOST_BATCHES
 from stretto.model import NOTHING_OBSERVED, Evidence, GpuType, InputError, Point, cluster_of
 from stretto.policies.registry import load_policy
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings
-from stretto.sim.truth.model_knowledge import MOST_BATCHES, ModelKnowledge
+from stretto.sim.truth.model_knowledge import ModelKnowledge
 from stretto.testing.builders import a_job
 from stretto.traces.workload import Truth, Workload
 

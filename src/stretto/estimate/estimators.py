@@ -1,6 +1,6 @@
 """From what a snapshot shows of every job to a matrix of speeds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,10 +21,12 @@ from stretto.model import (
     FloatArray,
     InputError,
     IntArray,
+    Policy,
     Snapshot,
     Speeds,
     View,
     no_speeds,
+    traits_of,
 )
 from stretto.model.timing import span
 
@@ -32,10 +34,16 @@ REMEMBERED_TABLES = 4  # chosen: of the last kinds of questions; a kind has a cl
 
 
 class Share(StrEnum):
-    """Whose evidence counts for a job. The world keeps it, so that a simulation asks it to."""
+    """Whose evidence counts for a job. The world keeps it: a simulation, or the state of a service."""
 
     JOB = "job"  # its own
     MODEL = "model"  # that of all jobs of its model, also of those that have ended
+
+
+def share_of(policy: Policy | type, settings: Mapping[str, Any]) -> Share:
+    """Whose evidence counts for a job: as the settings of the estimator have it, else as the policy does."""
+    usual = Share.MODEL if traits_of(policy).shares_knowledge else Share.JOB
+    return Share.MODEL if str(settings.get("share", usual)) == Share.MODEL else Share.JOB
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,7 @@ class OnlineGoodput:
     mode: Mode = Mode.BOOTSTRAP  # what is known beforehand
     reference: Choice = Choice.MOST_OBSERVED  # whose model stands in for that of another type
     fit: Fit = Fit.BEST  # how models are fitted
-    share: Share = Share.JOB  # whose evidence counts; a live service always counts that of the model
+    share: Share = Share.JOB  # whose evidence counts; a live service counts the model's until a job starts
     untried: Untried = Untried.PERFECT  # in mode no-prof: what is believed of types that a job has not tried
     _tables: dict[Frame, GoodputTable] = field(default_factory=dict, repr=False, compare=False)
 

@@ -49,7 +49,7 @@ from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.recovery import Recovery
 from stretto.service.scheduling.batch_by_speed import divided_by_speed
 from stretto.service.scheduling.loop import SchedulingLoop
-from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.scheduler import evidence_that_counts, scheduler_of
 from stretto.service.sealed_secrets import SECRET_KEY, SealedSecrets, SecretKey
 from stretto.service.service import Service
 from stretto.service.signals import StopSignals
@@ -272,6 +272,8 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         speeds="measured",
         workers="whole",
         suspensions="measured",
+        resizes="measured",
+        evidence=evidence_that_counts(config.policy, settings),
         profiles="job",
         drains="in place",
         topology="near",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretto.estimate.beliefs import Fit
-from stretto.estimate.estimators import Share
+from stretto.estimate.estimators import Share, share_of
 from stretto.estimate.registry import MODEL, estimator_for
 from stretto.estimate.throughput import Choice, Mode
 from stretto.model import (
@@ -25,7 +25,6 @@ from stretto.model import (
     Snapshot,
     UsageLedger,
     View,
-    traits_of,
 )
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
@@ -115,9 +114,7 @@ class Setup:
     @property
     def _share(self) -> Share:
         """Whose evidence counts for a job, where the settings leave it to the policy."""
-        usual = Share.MODEL if traits_of(self.policy).shares_knowledge else Share.JOB
-        given = str((self.estimate_settings or {}).get("share", usual))
-        return Share.MODEL if given == Share.MODEL else Share.JOB
+        return share_of(self.policy, self.estimate_settings or {})
 
     def make_placer(self) -> Any:
         """The placement rule."""

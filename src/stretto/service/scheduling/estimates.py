@@ -36,7 +36,7 @@ from stretto.model import (
 from stretto.service.reconcile.reconciler import STARTING_S, slots_of
 from stretto.service.state.records import JobRecord
 from stretto.service.state.remaining import Basis, stated_duration
-from stretto.service.state.reported_metrics import MOST_COUNTED, NOISE, Points, with_points
+from stretto.service.state.reported_metrics import MOST_COUNTED, NOISE, Points, with_news, with_points
 from stretto.service.state.state import State
 
 NOT = -inf  # it is not
@@ -343,8 +343,8 @@ def observations_of(
 ) -> tuple[Observations, ...]:
     """By GPU type, what was measured: of earlier jobs of its model, and of itself, which counts more.
 
-    Of a job of which short runs told beforehand, only its own. counts_workers: points are of replicas, as the
-    model of steps has it. Decisions of older logs took the GPUs that workers report for them.
+    Of a job of which short runs told beforehand, only its own, unless jobs share it. counts_workers: points
+    are of replicas, as the model of steps has it. Decisions of older logs took the GPUs that workers report.
     """
     is_of_gpus = counts_workers and not record.learned.profile
     sizes = worker_gpus_of(record, cluster) if is_of_gpus else (1,) * len(cluster.types)
@@ -352,7 +352,9 @@ def observations_of(
 
 
 def known_points(record: JobRecord) -> Points:
-    """What was measured of a job, or of earlier ones where nothing was told before."""
+    """What was measured of a job, and of its model where jobs share that or nothing was told before."""
+    if record.prior.shared:
+        return with_news(record.prior.points, record.learned.points, replaces=True)
     if record.learned.profile:
         return record.learned.points
     return with_points(record.prior.points, record.learned.points)
@@ -360,7 +362,7 @@ def known_points(record: JobRecord) -> Points:
 
 def largest_known_gpus(record: JobRecord) -> int:
     """The most GPUs on which it ran, or on which jobs of its model were measured before it."""
-    prior = 0 if record.learned.profile else record.prior.largest_gpus
+    prior = 0 if record.learned.profile and not record.prior.shared else record.prior.largest_gpus
     return max(record.accounting.largest_held, prior)
 
 
@@ -415,7 +417,8 @@ def evidence_of(record: JobRecord, cluster: Cluster, counts_workers: bool = True
     if record.job.purpose is not Purpose.TRAINING:
         observed = observations_of(record, cluster, counts_workers)
         return Evidence(limits, observed, NOISE_OF_INFERENCE.sqr, NOISE_OF_INFERENCE.var)
-    if "grad_sqr" not in latest and of_model.get("init_batch") == limits.init_batch and not learned.profile:
+    counts = record.prior.shared or not learned.profile
+    if "grad_sqr" not in latest and of_model.get("init_batch") == limits.init_batch and counts:
         latest = {**{key: of_model[key] for key in NOISE if key in of_model}, **latest}
     fixed = record.job.adaptivity is not Adaptivity.ADAPTIVE
     return Evidence(

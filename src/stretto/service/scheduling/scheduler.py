@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from stretto.estimate.estimators import Share, share_of
 from stretto.estimate.registry import estimator_for
 from stretto.jobfile import JobSpec
 from stretto.lend import CapacityLoaning
@@ -29,6 +30,12 @@ def scheduler_of(configured: Configured) -> Scheduler:
     rule = place.pop("rule", "") or configured.placer or policy.placer
     estimator = estimator_for(policy, _of(settings, "estimate"))
     return Scheduler(estimator, policy, load_placer(rule, **place), _lending(_of(settings, "lend")))
+
+
+def evidence_that_counts(policy: str, settings: Mapping[str, str]) -> str:
+    """Whether jobs of a model share what they show, in the words of `Configured`."""
+    share = share_of(policy_class(policy), _of(settings, "estimate"))
+    return "model" if share is Share.MODEL else "own"
 
 
 def check_types(spec: JobSpec, configured: Configured) -> None:

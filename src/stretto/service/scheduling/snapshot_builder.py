@@ -65,7 +65,7 @@ FLOATS = (
         "last_stop_s",
         "recovering_until_s",
     ),
-    *("suspension_s", "resize_s", "stated_s", "told_left_s", "work_left", "cpus"),
+    *("suspension_s", "resize_s", "resized_s", "stated_s", "told_left_s", "work_left", "cpus"),
     *("samples", "dataset_samples", "initial_loss", "loss", "metric"),
 )
 INTS = ("held_gpus", "held_nodes", "held_kind", "restarts", "largest_held", "epochs")
@@ -180,7 +180,7 @@ class JobColumns:
             recovering=self._recovering(rows, now_s),
             profiled_s=column["profiled_s"][rows] + np.where(profiles, since_s, 0.0),
             suspension_s=self._suspensions_s(rows),
-            resize_s=column["resize_s"][rows],
+            resize_s=self._resizes_s(rows),
         )
 
     def _suspensions_s(self, rows: IntArray) -> FloatArray:
@@ -193,6 +193,17 @@ class JobColumns:
             records = self.at["record"][rows[unknown]].tolist()
             own_s[unknown] = [self.state.suspension_s(record.spec.model) for record in records]
         return own_s
+
+    def _resizes_s(self, rows: IntArray) -> FloatArray:
+        """(jobs,) of each job itself, else of its model, else of all, else assumed; NaN: not in place."""
+        assumed_s: FloatArray = self.at["resize_s"][rows]
+        if self.state is None or self.state.configured.resizes != "measured" or not self.state.resizes:
+            return assumed_s
+        seen_s: FloatArray = self.at["resized_s"][rows]
+        unknown = np.flatnonzero(np.isnan(seen_s) & np.isfinite(assumed_s))
+        records = self.at["record"][rows[unknown]].tolist()
+        seen_s[unknown] = [self.state.resize_s(record.spec.model) for record in records]
+        return np.where(np.isnan(assumed_s), nan, seen_s)
 
     def _recovering(self, rows: IntArray, now_s: float) -> BoolArray:
         """(jobs,) to be left alone: on their way to what they hold, unless a user waits for an answer."""
@@ -312,6 +323,7 @@ class JobColumns:
             column["breakable"][row] = is_breakable(record)
             column["suspension_s"][row] = record.suspensions.mean_s
             column["resize_s"][row] = SWITCH_S if switches_in_place(record) else nan
+            column["resized_s"][row] = record.resizes.mean_s
         if views & DURATIONS:
             left_s = latest.get("left_s")
             column["stated_s"][row] = stated_duration(record)[0]

@@ -140,6 +140,7 @@ class Configured(Event):
         "assumed"  # that policies are shown: one curve for every job; "measured": what workers report
     )
     suspensions: str = "assumed"  # what policies are shown that these cost; "measured": as far as was seen
+    resizes: str = "assumed"  # the same of changes of size in place
     deadline_worth: float = 1.0  # of a `deadline:` without rewards, in logs that do not say
     # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
     workers: str = "split"
@@ -148,6 +149,8 @@ class Configured(Event):
     topology: str = (
         "ignored"  # "near": nodes are placed by zone, rack and NVLink domain, where these are known
     )
+    # that counts for a job: its "own", and what its model had shown before it started; "model": all of that
+    evidence: str = "own"
     profiles: str = "model"  # which jobs Sia profiles first: one of each "model", or each "job" that needs it
 
 

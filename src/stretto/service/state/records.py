@@ -159,10 +159,11 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What earlier jobs of a model have shown."""
+    """What other jobs of a model have shown."""
 
     points: tuple[tuple[float, ...], ...] = ()  # as those of `Learned`
     said: Mapping[str, Any] = field(default_factory=dict)  # bounds of the batch, as scripts reported them
+    shared: bool = False  # also by jobs that train, and beside what short runs told before
 
     @property
     def largest_gpus(self) -> int:
@@ -172,15 +173,16 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Suspensions:
-    """How often jobs were stopped and went on later, and what that took in all."""
+    """How often jobs were stopped and went on later, or resized in place, and what that took in all."""
 
     count: int = 0
-    # From being asked to stop until no process was left, and from a start until all workers trained
+    # From being asked to stop until no process was left, and from a start until all workers trained; of a
+    # resize, for how long those that trained before did not
     seconds: float = 0.0
 
     @property
     def mean_s(self) -> float:
-        """Of one stop and start; NaN: there was none."""
+        """Of one of them; NaN: there was none."""
         return self.seconds / self.count if self.count else nan
 
     def with_one(self, took_s: float) -> "Suspensions":
@@ -254,7 +256,7 @@ class JobRecord:
     uses_sdk: bool | None = None  # over the channel: it uses the SDK; None: not known yet
     failed_joiners: int = 0  # newcomers of this attempt that ended before they took part
     status: int | None = None
-    prior: Prior = NO_PRIOR  # of earlier jobs of its model, until it starts
+    prior: Prior = NO_PRIOR  # of other jobs of its model: until it starts, or, where it is shared, ends
     checkpoint: str = ""
     checkpoint_step: int = 0
     accounting: Accounting = field(default_factory=Accounting)
@@ -263,6 +265,7 @@ class JobRecord:
     has_dropped_changes: bool = False  # there were more
     learned: Learned = field(default_factory=Learned)  # replaced, never changed, by a report
     suspensions: Suspensions = NO_SUSPENSIONS
+    resizes: Suspensions = NO_SUSPENSIONS  # in place, as far as its workers say what they lost
     starts_s: float = nan  # since when workers of the current attempt are wanted
     stop_s: float = nan  # that the last stop took, until the job trains again; NaN: it was not stopped
     preempted: Preempted | None = None  # the last time that a job of higher priority took its GPUs

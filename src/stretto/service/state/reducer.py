@@ -220,13 +220,13 @@ def apply(state: State, event: Event, seq: int, at_s: float) -> None:
         change(state, event, state.at_s)
         return
     record = state.jobs.get(str(getattr(event, "job", "")))
-    before = record.suspensions if record is not None else None
+    before = (record.suspensions, record.resizes) if record is not None else None
     if record is not None and fold_worker_event(record, event, state.at_s, state.cluster):
         state.touch(record.id)
         note_usage(record, event, state.at_s, state.unix_s)
         state.tell(event, record)
-        if before is not None and record.suspensions.count > before.count:
-            state.note_suspension(record, record.suspensions.seconds - before.seconds)
+        if before is not None:
+            state.note_costs(record, *before)
         if isinstance(event, happened.Reported) and record.spec.model and record.learned.points:
             state.learn(record)
 

@@ -10,10 +10,12 @@ from math import isfinite, isnan
 from typing import Any
 
 from stretto.errors import InputError
+from stretto.estimate.shared_points import tells_more
 from stretto.service.state.records import Learned, Prior
 
 MOST_POINTS = 64  # operating points kept of one job; chosen: a fit gains nothing from more
 NEAR = 0.05  # times that differ by less count as the same; chosen: a fit gains nothing from less
+MOST_SHARED_POINTS = 256  # of all jobs of a model; chosen: four types with a dozen placements, and some
 BOUNDS = ("init_batch", "max_batch", "max_local", "min_local", "accumulates")  # of a batch, by its script
 NOISE = ("grad_sqr", "grad_var")
 REQUESTS = "requests"  # that each worker of a job that serves has answered, by the id of the worker
@@ -71,7 +73,7 @@ def told_points(report: Mapping[str, Any], kind: int) -> list[tuple[float, ...]]
     return [(float(kind), *(float(value) for value in point)) for point in report.get("points") or ()]
 
 
-def with_points(points: Points, newer: Sequence[tuple[float, ...]]) -> Points:
+def with_points(points: Points, newer: Sequence[tuple[float, ...]], most: int = MOST_POINTS) -> Points:
     """The points with newer ones, which are means over more steps; one of the same shape is replaced.
 
     The same object where nothing differs by enough to matter.
@@ -80,7 +82,7 @@ def with_points(points: Points, newer: Sequence[tuple[float, ...]]) -> Points:
     changed = list(points)
     for point in newer:
         place = place_of.get(point[:5])
-        if place is None and len(changed) < MOST_POINTS:
+        if place is None and len(changed) < most:
             place_of[point[:5]] = len(changed)
             changed.append(point)
         elif place is not None and not _are_near(changed[place], point):
@@ -88,13 +90,42 @@ def with_points(points: Points, newer: Sequence[tuple[float, ...]]) -> Points:
     return points if len(changed) == len(points) and all(map(_is, changed, points)) else tuple(changed)
 
 
-def with_experience(prior: Prior, learned: Learned) -> Prior:
-    """What is known of a model, with what one of its jobs has shown; the same object where nothing is new."""
-    points = with_points(prior.points, learned.points)
-    said = {**prior.said, **{key: learned.latest[key] for key in BOUNDS if key in learned.latest}}
+def with_news(points: Points, newer: Points, replaces: bool) -> Points:
+    """The points with newer ones of placements of which little is known; the same object if there are none.
+
+    A placement is described by a few local batches, so that points which many jobs share do not become ever
+    more. replaces: newer ones of the same shape take the place of others, where they differ.
+    """
+    known = {point[:5] for point in points}
+    news = [point for point in newer if replaces and point[:5] in known]
+    batches: dict[tuple[float, ...], list[float]] = {}
+    for point in points:
+        batches.setdefault(point[:3], []).append(point[3])
+    for point in newer:
+        others = batches.setdefault(point[:3], [])
+        if tells_more(point[3], others):
+            others.append(point[3])
+            news.append(point)
+    return with_points(points, news, MOST_SHARED_POINTS) if news else points
+
+
+def with_experience(prior: Prior, learned: Learned, shared: bool = False) -> Prior:
+    """What is known of a model, with what one of its jobs has shown; the same object where nothing is new.
+
+    shared: with jobs that train. What was measured first stays then. Jobs of a model need not be equal. If
+    each wrote over what others showed, every report would have all looked at again.
+    """
+    points = (
+        with_news(prior.points, learned.points, replaces=False)
+        if shared
+        else with_points(prior.points, learned.points)
+    )
+    reported = {**prior.said, **{key: learned.latest[key] for key in BOUNDS if key in learned.latest}}
     if all(key in learned.latest for key in NOISE):
-        said = {**{key: learned.latest[key] for key in NOISE}, **said}  # the earliest: it grows in training
-    return prior if points is prior.points and said == prior.said else Prior(points, said)
+        noise = {key: learned.latest[key] for key in NOISE}
+        reported = {**noise, **reported}  # the earliest: it grows in training
+    same = points is prior.points and reported == prior.said and shared == prior.shared
+    return prior if same else Prior(points, reported, shared)
 
 
 def _are_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

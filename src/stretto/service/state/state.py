@@ -99,7 +99,9 @@ class State:
     models: dict[str, Prior] = field(default_factory=dict)  # what jobs have shown, by model
     # What stops and starts of jobs took, by model; of all jobs under "".
     suspensions: dict[str, Suspensions] = field(default_factory=dict)
-    untried: dict[str, dict[str, None]] = field(default_factory=dict)  # jobs that never started, by model
+    resizes: dict[str, Suspensions] = field(default_factory=dict)  # in place, likewise
+    # Jobs by model that never started, and, where jobs share their evidence, those that started since.
+    untried: dict[str, dict[str, None]] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)  # by name
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by name
@@ -264,33 +266,43 @@ class State:
         ]
 
     def learn(self, record: JobRecord) -> None:
-        """What a job has shown is known of its model, and of those of its jobs that have not started."""
+        """What a job has shown is known of its model, and of those of its jobs that have not started.
+
+        Where the configuration has jobs share their evidence, it is known of those that train, too.
+        """
+        shared = self.configured.evidence == "model"
         model = record.spec.measured_as
         before = self.models.pop(model, None) or Prior()
-        after = self.models[model] = with_experience(before, record.learned)
+        after = self.models[model] = with_experience(before, record.learned, shared)
         if len(self.models) > MOST_MODELS:
             del self.models[next(iter(self.models))]  # of which nothing has been heard for longest
         waiting = self.untried.get(model, {})
         if after is before or not waiting:
             return
         for job in list(waiting):
-            if self.jobs[job].attempt:
+            if self.jobs[job].attempt and not shared:
                 self.tried(self.jobs[job])
             else:
                 self.jobs[job].prior = after
                 self.touch(job)
 
-    def note_suspension(self, record: JobRecord, took_s: float) -> None:
-        """A job was stopped and trains again: what that took is known of its model, and of the cluster."""
-        for name in dict.fromkeys((record.spec.model, "")):
-            self.suspensions[name] = self.suspensions.pop(name, NO_SUSPENSIONS).with_one(took_s)
-        if len(self.suspensions) > MOST_MODELS:
-            del self.suspensions[next(iter(self.suspensions))]  # of which nothing has been heard for longest
+    def note_costs(self, record: JobRecord, suspensions: Suspensions, resizes: Suspensions) -> None:
+        """What a stop and a start or a resize took is known of a job's model and of the cluster, too.
+
+        suspensions, resizes: those of the job before.
+        """
+        if record.suspensions.count > suspensions.count:
+            _note(self.suspensions, record, record.suspensions.seconds - suspensions.seconds)
+        if record.resizes.count > resizes.count:
+            _note(self.resizes, record, record.resizes.seconds - resizes.seconds)
 
     def suspension_s(self, model: str) -> float:
         """Of a job that was never stopped: that of its model, else of all jobs; NaN: nothing is known."""
-        known = self.suspensions.get(model) or self.suspensions.get("", NO_SUSPENSIONS)
-        return known.mean_s
+        return _of_model(self.suspensions, model)
+
+    def resize_s(self, model: str) -> float:
+        """Of a job that was never resized in place: that of its model, else of all jobs; NaN: not known."""
+        return _of_model(self.resizes, model)
 
     def tell(self, event: happened.Event, record: JobRecord) -> None:
         """An event of a job was folded: its owner may want to be told."""
@@ -395,3 +407,16 @@ def workers_alive(state: State) -> int:
         for _, name in state.open
         for worker in state.jobs[name].workers.values()
     )
+
+
+def _note(costs: dict[str, Suspensions], record: JobRecord, took_s: float) -> None:
+    """One more, of a job's model and of all jobs."""
+    for name in dict.fromkeys((record.spec.model, "")):
+        costs[name] = costs.pop(name, NO_SUSPENSIONS).with_one(took_s)
+    if len(costs) > MOST_MODELS:
+        del costs[next(iter(costs))]  # of which nothing has been heard for longest
+
+
+def _of_model(costs: Mapping[str, Suspensions], model: str) -> float:
+    known = costs.get(model) or costs.get("", NO_SUSPENSIONS)
+    return known.mean_s

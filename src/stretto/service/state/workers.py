@@ -256,7 +256,9 @@ def _joined(record: JobRecord, name: str, number: int, lost_s: float) -> None:
     worker.joined = number
     if number > 1 and not first and name == record.members.source:
         record.accounting.switches += 1
-        record.accounting.lost_s += 0.0 if isnan(lost_s) else lost_s
+        if not isnan(lost_s):
+            record.accounting.lost_s += lost_s
+            record.resizes = record.resizes.with_one(lost_s)
 
 
 def mixes_types(record: JobRecord) -> bool:

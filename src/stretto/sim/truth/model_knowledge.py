@@ -3,11 +3,8 @@
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
+from stretto.estimate.shared_points import tells_more
 from stretto.model import NOTHING_OBSERVED, Evidence, Observations, Point
-
-# More points of one placement tell a fit of seven parameters little, and each costs another fit; chosen.
-MOST_BATCHES = 4  # local batches kept for each placement
-APART = 1.4  # how many times larger than another a further one is
 
 
 @dataclass(slots=True)
@@ -30,7 +27,7 @@ class ModelKnowledge:
         """What is known of a GPU type once a job has shown this, too."""
         known = self.observed[kind]
         batches = [other.local_batch for other in known.points if other[:2] == point[:2]]
-        if len(batches) < MOST_BATCHES and all(_are_apart(point.local_batch, batch) for batch in batches):
+        if tells_more(point.local_batch, batches):
             self.observed[kind] = known.with_point(point)
         return self.observed[kind]
 
@@ -51,7 +48,3 @@ class ModelKnowledge:
         if not is_new and not (isfinite(grad_sqr) and not isfinite(evidence.grad_sqr)):
             return evidence
         return replace(evidence, observed=observed, grad_sqr=grad_sqr, grad_var=grad_var)
-
-
-def _are_apart(batch: int, other: int) -> bool:
-    return max(batch, other) >= APART * min(batch, other)
