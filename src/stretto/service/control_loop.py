@@ -46,7 +46,10 @@ async def schedule(scheduling: SchedulingLoop) -> None:
     """Ask the policy whenever something is due: an event, a round, or a time that it has named itself."""
     scheduling.begin()
     while True:
-        await schedule_once(scheduling, await scheduling.wait_until_due())
+        due = await scheduling.wait_until_due()
+        # What an event has others say is known then: of a newcomer, say, what short runs have told.
+        await scheduling.log_writer.caught_up()
+        await schedule_once(scheduling, due)
         await asyncio.sleep(AT_MOST_EVERY_S)
 
 

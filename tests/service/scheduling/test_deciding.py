@@ -1,7 +1,7 @@
 """When the policy is asked: by what happens, by its rounds, and in any case every now and then."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,16 @@ from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.scheduling.loop import SchedulingLoop
 from stretto.service.scheduling.scheduler import scheduler_of
-from stretto.service.state.events import Began, Configured, Decided, NodeSeen, Submitted, event_of
+from stretto.service.state.events import (
+    Began,
+    Configured,
+    Decided,
+    Event,
+    NodeSeen,
+    Reported,
+    Submitted,
+    event_of,
+)
 from stretto.service.state.state import State
 
 pytestmark = pytest.mark.sqlite
@@ -93,6 +102,26 @@ def test_a_decision_is_made_every_now_and_then_though_nothing_happens(
             assert idle <= 2  # nobody is there
             await log_writer.record(a_job("1", gpus=2))
             await comes_to(made, idle + 4)
+
+    play(story)
+
+
+def test_a_decision_about_a_newcomer_knows_what_is_told_of_it_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with deciding(tmp_path) as (log_writer, made):
+            await log_writer.record(NodeSeen("n0", "a100", 2))
+            await comes_to(made, 1)
+
+            def tell(events: Sequence[tuple[int, Event]]) -> None:
+                for _, event in events:
+                    if isinstance(event, Submitted):
+                        log_writer.record(Reported(event.job, {"init_batch": 8}))
+
+            log_writer.listeners.append(tell)
+            await asyncio.sleep(2 * control_loop.AT_MOST_EVERY_S)  # then a decision follows at once
+            submitted = await log_writer.record(a_job("1"))
+            await comes_to(made, 2)
+            assert made[1].seen == submitted + 1
 
     play(story)
 

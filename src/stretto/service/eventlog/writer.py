@@ -78,6 +78,11 @@ class LogWriter:
         self._there.set()
         return future
 
+    async def caught_up(self) -> None:
+        """Return once all that was given before is folded. Cancelled where nothing is written any more."""
+        if self._waiting or self._writing_since is not None:
+            await self.record()
+
     async def run(self) -> None:
         """Write what is given until cancelled. Raises LogMoved where another process writes to the log.
 
