@@ -1,4 +1,4 @@
-"""Stretto's own policy: least product of remaining times, where every change must pay for itself.
+"""Stretto's own policy: least mean of remaining times, where every change must pay for itself.
 
 docs/decisions/0018-stretto.md says why, and what that is worth.
 """
@@ -46,12 +46,14 @@ FIRST_SERVED = 10_000.0  # worth of serving an interactive session: above all el
 
 @dataclass(frozen=True)
 class Stretto(CheckedSettings, space="policy"):
-    """Choose one configuration for each job so that the product of remaining times is least.
+    """Choose one configuration for each job so that the power mean of remaining times is least.
 
     The remaining time T of a job on a configuration is the work that is left over its goodput there. The sum
     of log T is least where the relative gain of a further GPU is the same for all. That is a compromise: the
-    sum of T would serve the longest jobs first, the sum of 1/T the shortest. A wait adds a usual T, which is
-    much for a short job. A deadline that is possible still makes a job count as several.
+    sum of T would serve the longest jobs first, the sum of -1/T the shortest. We take the sum of (T^q - 1) / q,
+    which is log T where q = 0, with q a little below: short jobs come a little before long ones, as with
+    heSRPT (Berg et al., 2020). A wait adds a usual T, which is much for a short job. A deadline that is
+    possible still makes a job count as several.
 
     What a change costs is charged over the time for which a configuration lasts. That is learned from what
     became of earlier ones: a cluster on which much happens changes more reluctantly. A resize in place costs
@@ -71,13 +73,16 @@ class Stretto(CheckedSettings, space="policy"):
         sizes_by_type=True,
         order="its program over all jobs at once; exact ties by fair share",
         starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
-        former={"size_digits": "62"},
+        former={"size_digits": "62", "exponent": "0"},
     )
 
     # between decisions while more becomes known; it decides when jobs or nodes come and go, too
     round_s: float = setting(60.0, above=0)
     # most GPUs of a job, as a multiple of the most on which its model was observed
     growth: int = setting(2, at_least=1)
+    # q of the power mean of remaining times: 0 their product, -1 their harmonic mean; chosen of 0, -0.05,
+    # -0.1 and -0.15 on eight training workloads (docs/decisions/0018-stretto.md)
+    exponent: float = setting(-0.1, at_least=-1, at_most=0)
     # W: a job that is not served waits for so many usual remaining times
     wait: float = setting(1.0, above=0)
     # seconds of waiting by which the worth of being served grows by 1
@@ -240,7 +245,13 @@ class Stretto(CheckedSettings, space="policy"):
     def _worth(
         self, snapshot: Snapshot, remaining_s: FloatArray, known: "Known", counts: FloatArray
     ) -> FloatArray:
-        """(cells,) by how much the sum falls where a job is served so: 0 without GPUs."""
+        """(cells,) by how much the sum falls where a job is served so: 0 without GPUs.
+
+        With T_0 on the slowest configuration, x = log(T_0 / T) and y = log(1 + W / T_0), and up to a factor,
+
+            (T_0^q - T^q) / q = T_0^q (e^(-q x) - 1) / -q        what more GPUs are worth, x where q = 0
+            ((T_0 + W)^q - T_0^q) / q = T_0^q (e^(q y) - 1) / q  what being served is worth, y where q = 0
+        """
         jobs, costs, cells, valid = snapshot.jobs, known.costs, known.configs.cells, known.configs.valid
         served_s = np.where(valid, remaining_s, 1.0)
         slowest_s = -cells.least(np.where(valid, -remaining_s, 0.0))
@@ -248,13 +259,31 @@ class Stretto(CheckedSettings, space="policy"):
         slowest_s = np.where(is_known, slowest_s, 1.0)
         # A job that is not served waits for about a usual T; one that is stopped also has to start again.
         usual_s = np.median(slowest_s[is_known]) if is_known.any() else 1.0
-        serving = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)[cells.row] * counts
+        waits = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)
+        of_length = self._of_length(slowest_s, known.ends & is_known)
+        serving = (of_length * _bent(waits, self.exponent))[cells.row] * counts
         waited_s = np.maximum(snapshot.now_s - jobs.submitted_s - jobs.progress.executed_s, 0.0)
         first = waited_s / self.patience_s + FIRST_SERVED * jobs.interactive
-        gain = serving + first[cells.row] + np.log(slowest_s[cells.row] / served_s)
+        faster = np.log(slowest_s[cells.row] / served_s)
+        gain = serving + first[cells.row] + of_length[cells.row] * _bent(faster, -self.exponent)
         # What a job has done and would lose is lost to all: it goes on, if need be on less.
         gain += KEPT * costs.goes_on
         return np.where(valid, gain, 0.0)
+
+    def _of_length(self, slowest_s: FloatArray, ends: BoolArray) -> FloatArray:
+        """(jobs,) T_0^q, 1 for a job of median length.
+
+        Also 1 for one of which nobody knows how much is left: its T only compares configurations.
+        """
+        if not ends.any():
+            return np.ones(len(slowest_s))
+        length: FloatArray = np.where(ends, slowest_s / np.median(slowest_s[ends]), 1.0) ** self.exponent
+        return length
+
+
+def _bent(values: FloatArray, power: float) -> FloatArray:
+    """(e^(power x) - 1) / power, which is x where the power is 0."""
+    return np.expm1(power * values) / power if power else values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
