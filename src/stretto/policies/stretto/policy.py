@@ -50,10 +50,10 @@ class Stretto(CheckedSettings, space="policy"):
 
     The remaining time T of a job on a configuration is the work that is left over its goodput there. The sum
     of log T is least where the relative gain of a further GPU is the same for all. That is a compromise: the
-    sum of T would serve the longest jobs first, the sum of -1/T the shortest. We take the sum of (T^q - 1) / q,
-    which is log T where q = 0, with q a little below: short jobs come a little before long ones, as with
-    heSRPT (Berg et al., 2020). A wait adds a usual T, which is much for a short job. A deadline that is
-    possible still makes a job count as several.
+    sum of T would serve the longest jobs first, the sum of -1/T the shortest. We take the sum of
+    (T^q - 1) / q, which is log T where q = 0, with q a little below: short jobs come a little before long
+    ones, as with heSRPT (Berg et al., 2020). A wait adds a usual T, which is much for a short job. A deadline
+    that is possible still makes a job count as several.
 
     What a change costs is charged over the time for which a configuration lasts. That is learned from what
     became of earlier ones: a cluster on which much happens changes more reluctantly. A resize in place costs
@@ -73,7 +73,7 @@ class Stretto(CheckedSettings, space="policy"):
         sizes_by_type=True,
         order="its program over all jobs at once; exact ties by fair share",
         starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
-        former={"size_digits": "62", "exponent": "0"},
+        former={"size_digits": "62", "exponent": "0", "wait": "1"},
     )
 
     # between decisions while more becomes known; it decides when jobs or nodes come and go, too
@@ -83,8 +83,9 @@ class Stretto(CheckedSettings, space="policy"):
     # q of the power mean of remaining times: 0 their product, -1 their harmonic mean; chosen of 0, -0.05,
     # -0.1 and -0.15 on eight training workloads (docs/decisions/0018-stretto.md)
     exponent: float = setting(-0.1, at_least=-1, at_most=0)
-    # W: a job that is not served waits for so many usual remaining times
-    wait: float = setting(1.0, above=0)
+    # W: a job that is not served waits for so many usual remaining times. Above 1.11, serving one more job of
+    # usual length is worth more than twice the GPUs for another: (1 + W)^q < 2 - 2^-q
+    wait: float = setting(1.2, above=0)
     # seconds of waiting by which the worth of being served grows by 1
     patience_s: float = setting(36_000.0, above=0)
     # worth of a deadline, for each unit of its reward
