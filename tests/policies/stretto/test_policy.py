@@ -28,7 +28,9 @@ from stretto.model import (
     Why,
     cluster_of,
     powers_and_whole_nodes,
+    traits_of,
 )
+from stretto.policies import load_policy
 from stretto.policies.stretto.policy import Stretto
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
 
@@ -105,10 +107,26 @@ def test_gpus_go_where_they_help() -> None:
     assert shares.gpus.tolist() == [2, 1]
 
 
-def test_how_much_is_left_makes_no_difference_to_equal_relative_gains() -> None:
-    """The sum of log T: the one that needs a thousand times as long gets no more, and no less."""
-    shares = allocate([elastic("1"), elastic("2")], [PERFECT, PERFECT], left=[1e3, 1e6])
-    assert shares.gpus.tolist() == [2, 2]
+@pytest.mark.parametrize(("exponent", "gpus"), [(0.0, [2, 2]), (-0.1, [4, 0]), (-1.0, [4, 0])])
+def test_a_short_job_comes_before_a_long_one_unless_the_product_of_times_is_to_be_least(
+    exponent: float, gpus: list[int]
+) -> None:
+    """With the sum of log T the one that needs a thousand times as long gets no more, and no less."""
+    policy = Stretto(exponent=exponent)
+    shares = allocate([elastic("1"), elastic("2")], [PERFECT, PERFECT], left=[1e3, 1e6], policy=policy)
+    assert shares.gpus.tolist() == gpus
+
+
+def test_a_log_from_before_the_exponent_is_decided_by_the_product_of_times() -> None:
+    policy = load_policy("stretto", **traits_of(Stretto).former)
+    assert isinstance(policy, Stretto)
+    assert (policy.exponent, policy.wait) == (0, 1)
+
+
+def test_lengths_that_nobody_knows_are_not_read_off_the_units_of_speeds() -> None:
+    """A step of one job may be as much as a thousand of another."""
+    goodput = [PERFECT, [1000 * each for each in PERFECT]]
+    assert allocate([elastic("1"), elastic("2")], goodput, left=[np.nan, np.nan]).gpus.tolist() == [2, 2]
 
 
 # ── who is served first ─────────────────────────────────────────────────────────────────────────────────────
