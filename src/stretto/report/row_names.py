@@ -1,7 +1,7 @@
 """From the names of a table's rows to where each stands in a figure: on a curve, or as a bar of a group.
 
-Rows are named by what they differ in: '320 GPUs: cornucopia', '10 jobs an hour/sia', 'bert on 8 t4',
-'c H_MIX2, overhead x 1: with suspensions', 'half load, sia: session'. What has no such form is a bar.
+A row is named by what it differs in: '320 GPUs: cornucopia', 'bert on 8 t4', 'half load, sia: session'.
+What has no such form is a bar.
 """
 
 import re
@@ -92,7 +92,9 @@ def _of_group(
     about = f"({subfigure})" if subfigure else ""
     left = dict(names)
     while key := _best_key(left.values()):
-        on_curves = {row: one for row, name in left.items() if (one := _numbered(name, key)) is not None}
+        on_curves = {
+            row: numbered for row, name in left.items() if (numbered := _numbered(name, key)) is not None
+        }
         yield from _curves(about, is_ratio, key, on_curves, policies)
         left = {row: name for row, name in left.items() if row not in on_curves}
     if left:
@@ -106,8 +108,8 @@ def _best_key(names: Iterable[str]) -> tuple[str, str] | None:
     """The number over which most rows make curves; None where no curve has enough points."""
     points: dict[tuple[str, str], dict[tuple[str, str, str], set[float]]] = {}
     for name in names:
-        for one in _numbers(name):
-            points.setdefault(one.key, {}).setdefault(one.series, set()).add(one.value)
+        for numbered in _numbers(name):
+            points.setdefault(numbered.key, {}).setdefault(numbered.series, set()).add(numbered.value)
     scores = {
         key: sum(len(values) for values in curves.values() if len(values) >= FEWEST_POINTS)
         for key, curves in points.items()
@@ -125,10 +127,14 @@ def _curves(
 ) -> Iterable[Layout]:
     """A chart for each panel: of what stands before and behind the number one is the series."""
     prefix, unit = key
-    rests = {one.rest for one in rows.values()}
+    rests = {numbered.rest for numbered in rows.values()}
     slots = {
-        row: tuple(part for part in (one.before, one.rest if len(rests) > 1 else "", one.after) if part)
-        for row, one in rows.items()
+        row: tuple(
+            part
+            for part in (numbered.before, numbered.rest if len(rests) > 1 else "", numbered.after)
+            if part
+        )
+        for row, numbered in rows.items()
     }
     if prefix.endswith("/"):  # 'baseline / 20%': the series is one row over another
         slots = {row: (*parts, f"{prefix} …") for row, parts in slots.items()}
@@ -147,7 +153,7 @@ def _curves(
 
 
 def _numbered(name: str, key: tuple[str, str]) -> _Numbered | None:
-    return next((one for one in _numbers(name) if one.key == key), None)
+    return next((numbered for numbered in _numbers(name) if numbered.key == key), None)
 
 
 def _numbers(name: str) -> Iterable[_Numbered]:
@@ -238,7 +244,7 @@ def _panel_and_series(
     slots: dict[str, tuple[str, ...]], policies: Collection[str]
 ) -> dict[str, tuple[tuple[str, ...], str]]:
     """Of each row: which part has a colour, and the others. It is that of policies, else the last."""
-    found: dict[str, tuple[tuple[str, ...], str]] = {}
+    placed: dict[str, tuple[tuple[str, ...], str]] = {}
     for row, parts in slots.items():
         alike = [other for other in slots.values() if len(other) == len(parts)]
         columns = [set(values) for values in zip(*alike, strict=True)]
@@ -246,14 +252,14 @@ def _panel_and_series(
         # Many values make a poor legend, and better names beside bars.
         place = max(
             range(len(parts)),
-            key=lambda at: (shares[at], len(columns[at]) <= MOST_SERIES, at),
+            key=lambda slot: (shares[slot], len(columns[slot]) <= MOST_SERIES, slot),
             default=None,
         )
         if place is None:
-            found[row] = ((), "")
+            placed[row] = ((), "")
         else:
-            found[row] = (parts[:place] + parts[place + 1 :], parts[place])
-    return found
+            placed[row] = (parts[:place] + parts[place + 1 :], parts[place])
+    return placed
 
 
 def _is_policy(words: str, policies: Collection[str]) -> bool:

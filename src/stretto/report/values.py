@@ -95,14 +95,14 @@ def charts_of(figures: Sequence[Published], policies: Collection[str] = ()) -> t
     policies: the names that have a colour, where parts of the rows' names could be either.
     """
     halves = {
-        (one.row, one.metric.removesuffix(PLUS_MINUS)): one.ours
-        for one in figures
-        if one.metric.endswith(PLUS_MINUS) and one.ours is not None
+        (figure.row, figure.metric.removesuffix(PLUS_MINUS)): figure.ours
+        for figure in figures
+        if figure.metric.endswith(PLUS_MINUS) and figure.ours is not None
     }
     points = [
-        _point(one, halves.get((one.row, one.metric), 0.0))
-        for one in figures
-        if not one.metric.endswith(PLUS_MINUS)
+        _point(figure, halves.get((figure.row, figure.metric), 0.0))
+        for figure in figures
+        if not figure.metric.endswith(PLUS_MINUS)
     ]
     by_metric: dict[str, list[Point]] = {}
     for point in points:

@@ -84,11 +84,11 @@ def _bar(point: Point, colour: int, x: Axis, y: float, thick: float) -> Markup:
             parts += [line(edge, y - thick / 5, edge, y + thick / 5, "whisker") for edge in edges]
             ends.append(high)
     if point.paper is not None:
-        at = x.px(point.paper)
+        papers_px = x.px(point.paper)
         way = -1.0 if point.bound == "at most" else 1.0
-        mark = limit(at, y, (0.0, thick / 2), (way, 0.0)) if point.bound else diamond(at, y)
+        mark = limit(papers_px, y, (0.0, thick / 2), (way, 0.0)) if point.bound else diamond(papers_px, y)
         parts.append(mark)
-        ends.append(at + (10.0 if point.bound == "at least" else 5.0))
+        ends.append(papers_px + (10.0 if point.bound == "at least" else 5.0))
     if thick > THIN:
         parts.append(text(max(ends) + 6, y + 4, number(point.ours), "values"))
     return group(*parts, class_=policy_class(colour))

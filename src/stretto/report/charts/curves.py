@@ -51,9 +51,9 @@ def curves(id_: str, chart: Chart) -> Figure:
 def _series(frame: Frame, points: Sequence[Point]) -> list[Markup]:
     known = [point for point in points if point.ours is not None]
     radius = 4.0 if len(points) <= MOST_DOTS else 2.2
-    at = floats([point.spot.x for point in known])
+    numbers = floats([point.spot.x for point in known])
     ours = floats([point.ours or 0.0 for point in known])
-    drawn = [element("path", d=polyline(frame.x.at(at), frame.y.at(ours)), class_="curve")]
+    drawn = [element("path", d=polyline(frame.x.at(numbers), frame.y.at(ours)), class_="curve")]
     for point in points:
         x = frame.x.px(point.spot.x)
         parts: list[Markup] = [element("title", point.words)]
