@@ -13,18 +13,18 @@ def filled_at_once(record: type[Record]) -> type[Record]:
     own `__setattr__` refuses. This one has the same parameters, and puts them into the record all together.
     """
     parameters, values, known = [], [], dict[str, Any]()
-    for one in fields(record):  # type: ignore[arg-type]
-        value = one.name
-        if one.default is not MISSING:
-            known[f"default_{one.name}"] = one.default
-            parameters.append(f"{one.name}=default_{one.name}")
-        elif one.default_factory is not MISSING:
-            known[f"new_{one.name}"], known["MISSING"] = one.default_factory, MISSING
-            parameters.append(f"{one.name}=MISSING")
-            value = f"new_{one.name}() if {one.name} is MISSING else {one.name}"
+    for entry in fields(record):  # type: ignore[arg-type]
+        value = entry.name
+        if entry.default is not MISSING:
+            known[f"default_{entry.name}"] = entry.default
+            parameters.append(f"{entry.name}=default_{entry.name}")
+        elif entry.default_factory is not MISSING:
+            known[f"new_{entry.name}"], known["MISSING"] = entry.default_factory, MISSING
+            parameters.append(f"{entry.name}=MISSING")
+            value = f"new_{entry.name}() if {entry.name} is MISSING else {entry.name}"
         else:
-            parameters.append(one.name)
-        values.append(f"{one.name!r}: {value}")
+            parameters.append(entry.name)
+        values.append(f"{entry.name!r}: {value}")
     source = f"def __init__(self, {', '.join(parameters)}):\n    vars(self).update({{{', '.join(values)}}})"
     exec(source, known)
     init = known["__init__"]

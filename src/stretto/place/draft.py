@@ -150,8 +150,8 @@ class Draft:
 
     def give_exactly(self, want: Want, where: Pinned) -> bool:
         """The same, on as many nodes as named."""
-        held = want.held
-        masks = where.masks or self._name(where, held)
+        before = want.held
+        masks = where.masks or self._name(where, before)
         if not masks:
             return False
         kind = int(self.cluster.kind[where.nodes[0]])
@@ -160,7 +160,7 @@ class Draft:
         )
         if where.masks and not self.is_free(new):  # what was named here is
             return False
-        self._step(want.job, held if held is not None and new == held else new, +1)
+        self._step(want.job, before if before is not None and new == before else new, +1)
         return True
 
     def is_free(self, allocation: Allocation) -> bool:
