@@ -51,7 +51,7 @@ class Stretto(CheckedSettings, space="policy"):
     The remaining time T of a job on a configuration is the work that is left over its goodput there. The sum
     of log T is least where the relative gain of a further GPU is the same for all. That is a compromise: the
     sum of T would serve the longest jobs first, the sum of -1/T the shortest. We take the sum of
-    (T^q - 1) / q, which is log T where q = 0, with q a little below: short jobs come a little before long
+    (T^q - 1) / q, which is log T where q = 0. With q a little below, short jobs come a little before long
     ones, as with heSRPT (Berg et al., 2020). A wait adds a usual T, which is much for a short job. A deadline
     that is possible still makes a job count as several.
 
@@ -261,7 +261,7 @@ class Stretto(CheckedSettings, space="policy"):
         # A job that is not served waits for about a usual T; one that is stopped also has to start again.
         usual_s = np.median(slowest_s[is_known]) if is_known.any() else 1.0
         waits = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)
-        of_length = self._of_length(slowest_s, known.ends & is_known)
+        of_length = _weight_of_length(slowest_s, known.ends & is_known, self.exponent)
         serving = (of_length * _bent(waits, self.exponent))[cells.row] * counts
         waited_s = np.maximum(snapshot.now_s - jobs.submitted_s - jobs.progress.executed_s, 0.0)
         first = waited_s / self.patience_s + FIRST_SERVED * jobs.interactive
@@ -271,15 +271,16 @@ class Stretto(CheckedSettings, space="policy"):
         gain += KEPT * costs.goes_on
         return np.where(valid, gain, 0.0)
 
-    def _of_length(self, slowest_s: FloatArray, ends: BoolArray) -> FloatArray:
-        """(jobs,) T_0^q, 1 for a job of median length.
 
-        Also 1 for one of which nobody knows how much is left: its T only compares configurations.
-        """
-        if not ends.any():
-            return np.ones(len(slowest_s))
-        length: FloatArray = np.where(ends, slowest_s / np.median(slowest_s[ends]), 1.0) ** self.exponent
-        return length
+def _weight_of_length(slowest_s: FloatArray, ends: BoolArray, exponent: float) -> FloatArray:
+    """(jobs,) T_0^q, 1 for a job of median length.
+
+    Also 1 for one of which nobody knows how much is left: its T only compares configurations.
+    """
+    if not ends.any():
+        return np.ones(len(slowest_s))
+    weight: FloatArray = np.where(ends, slowest_s / np.median(slowest_s[ends]), 1.0) ** exponent
+    return weight
 
 
 def _bent(values: FloatArray, power: float) -> FloatArray:
