@@ -275,7 +275,7 @@ class Stretto(CheckedSettings, space="policy"):
 def _weight_of_length(slowest_s: FloatArray, ends: BoolArray, exponent: float) -> FloatArray:
     """(jobs,) T_0^q, 1 for a job of median length.
 
-    Also 1 for one of which nobody knows how much is left: its T only compares configurations.
+    Also 1 for a job of which it is unknown how much is left: its T only compares configurations.
     """
     if not ends.any():
         return np.ones(len(slowest_s))
