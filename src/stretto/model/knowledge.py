@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from stretto.model.arrays import BoolArray, FloatArray, IntArray
-from stretto.model.records import filled_at_once
 
 
 class Point(NamedTuple):
@@ -80,7 +79,6 @@ class View(StrEnum):
     ENDED_JOBS = "ended_jobs"
 
 
-@filled_at_once
 @dataclass(frozen=True, eq=False)
 class Progress:
     """What has happened to each job so far; columns are (jobs,)."""

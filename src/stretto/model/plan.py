@@ -11,7 +11,6 @@ from stretto.model.arrays import BoolArray, FloatArray, IntArray
 from stretto.model.job import JobId
 from stretto.model.memory import Memory
 from stretto.model.placement import Allocation, Batch, Placement
-from stretto.model.records import filled_at_once
 
 if TYPE_CHECKING:
     from stretto.model.lending import Loans
@@ -64,7 +63,6 @@ class Pinned:
     flexible: tuple[int, ...] = ()  # of the named GPUs, those of flexible workers (Lyra)
 
 
-@filled_at_once
 @dataclass(frozen=True, eq=False)
 class Shares:
     """What every job of the snapshot gets: complete, row by row. A share is a count; the placer names GPUs.
@@ -129,7 +127,6 @@ class Preemption:
     gpus: int  # that the job holds afterwards; 0: it is stopped
 
 
-@filled_at_once
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What should happen, and why the rest should not. Based on one version of the snapshot."""

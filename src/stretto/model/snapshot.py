@@ -27,7 +27,6 @@ from stretto.model.lending import LenderState
 from stretto.model.memory import Memory
 from stretto.model.placement import Batch, Placement
 from stretto.model.queue import account_of
-from stretto.model.records import filled_at_once
 
 Columns = TypeVar("Columns")
 
@@ -128,7 +127,6 @@ class Requests(JobColumns):
         return frozen(values)
 
 
-@filled_at_once
 @dataclass(frozen=True, eq=False)
 class JobTable(JobColumns):
     """The unfinished jobs by submission: row `i` of every column is the same job.
@@ -301,7 +299,6 @@ class CapacityNotice:
     by_s: float  # from when
 
 
-@filled_at_once
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """Everything a decision may look at, as it stood at `now_s`. Frozen, columns shared between versions."""

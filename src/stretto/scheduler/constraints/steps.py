@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretto.model import IntArray, Plan, Snapshot, Why, actions_between, traits_of
-from stretto.model.records import filled_at_once
 from stretto.scheduler.components import Scheduler
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.fair_limits import FairLimits
@@ -31,7 +30,6 @@ from stretto.scheduler.constraints.whole_workers import has_large_workers, keep_
 from stretto.scheduler.fair_share import Accounts, in_fair_order
 
 
-@filled_at_once
 @dataclass(frozen=True, eq=False)
 class VisiblePart:
     """What there is to decide about, and how a plan for it is read back."""
