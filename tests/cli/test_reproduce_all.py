@@ -222,6 +222,7 @@ def test_a_page_is_made_of_tables_that_earlier_commands_left(stretto: Stretto, t
     assert "| [b-broken](#b-broken) | B (X 2020), table 1 | not made |  |  |  |  |  |  |  |  |  |  |" in lines
 
 
+@pytest.mark.notebook
 def test_figures_are_drawn_of_tables_that_earlier_commands_left(stretto: Stretto, tmp_path: Path) -> None:
     folder, page, drawn = tmp_path / "results", tmp_path / "page.md", tmp_path / "drawn"
     stretto("reproduce", "--all", "--workers", 1, "--out", folder)

@@ -123,8 +123,8 @@ def test_a_log_from_before_the_exponent_is_decided_by_the_product_of_times() -> 
     assert (policy.exponent, policy.wait) == (0, 1)
 
 
-def test_lengths_that_nobody_knows_are_not_read_off_the_units_of_speeds() -> None:
-    """A step of one job may be as much as a thousand of another."""
+def test_lengths_that_are_unknown_are_not_read_off_the_units_of_speeds() -> None:
+    """A step of one job may be as much as a thousand of another's."""
     goodput = [PERFECT, [1000 * each for each in PERFECT]]
     assert allocate([elastic("1"), elastic("2")], goodput, left=[np.nan, np.nan]).gpus.tolist() == [2, 2]
 

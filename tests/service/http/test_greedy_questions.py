@@ -136,7 +136,7 @@ def test_an_explanation_for_which_there_is_no_time_says_what_is_known_already(tm
             jobs = [await rig.submit("ada", text="run: x\nresources: {accelerators: 4}") for _ in range(4)]
             last = rig.service.state.jobs[jobs[-1]]
             await rig.until(lambda: rig.service.status_of(last).reason not in ("", "NOT_CONSIDERED"))
-            rig.service.short_work.most_s = 0.05
+            rig.service.short_work.most_s = 0.001
             answer = await ada.get(f"/api/v1/jobs/{jobs[-1]}/explain")
             assert answer.status_code == 200, answer.text
             told = answer.json()
