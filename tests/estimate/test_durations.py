@@ -5,7 +5,7 @@ from math import nan
 import numpy as np
 import pytest
 
-from stretto.estimate.durations import durations_as_told
+from stretto.estimate.durations import believed_durations
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,10 @@ from stretto.estimate.durations import durations_as_told
         pytest.param(600.0, 200.0, 50.0, 0, (600.0, 400.0), id="but not once it was stopped"),
     ],
 )
-def test_what_is_left_is_as_stated_or_as_told(
+def test_what_is_left_is_believed_as_stated_or_reported(
     whole_s: float, had_s: float, told_left_s: float, held: int, expected: tuple[float, float]
 ) -> None:
     asked = np.array([2])
     whole, had, told = np.array([[whole_s], [had_s], [told_left_s]])
-    believed = durations_as_told(whole, had, told, np.array([held]), asked)
+    believed = believed_durations(whole, had, told, np.array([held]), asked)
     assert (believed.duration_s[0], believed.remaining_s[0]) == expected

@@ -13,7 +13,7 @@ import pytest
 from stretto.report import Comparison
 from stretto.report.charts.figure import Figure, Panels, curve, svg
 from stretto.report.charts.ratios import ratio_charts
-from stretto.report.charts.values import value_figures
+from stretto.report.charts.value_figures import value_figures
 from stretto.report.comparison_figures import drawn_of, names_of, policy_columns
 from stretto.report.export import Drawn, write_figures
 from stretto.report.figure_file import NO_FONT, NO_LIBRARY, Names, lines_of, png_of, svg_file
@@ -21,13 +21,13 @@ from stretto.report.html import asset, style_of
 from stretto.report.sheet import Sheet, cell
 from stretto.report.standings import standings_of
 from stretto.report.style_sheet import colours, inline, parsed, rules
-from stretto.report.values import charts_of
+from stretto.report.value_charts import charts_of
 
 from .made_runs import a_comparison
 from .test_browser import BROWSER
 from .test_page import HOSTILE
 from .test_reproduction_page import FIGURES
-from .test_values import VALUES
+from .test_value_charts import VALUES
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 # Compares what a page draws with what the file does, element by element.

@@ -84,16 +84,12 @@ class AsyncClient:
         addresses a standby may be about to lead: that is waited for, and what is submitted again meanwhile is
         one job.
         """
-        if not PLAIN.fullmatch(key):
-            raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
-        is_patient = len(self.addresses) > 1
-        key = key or (uuid4().hex if is_patient else "")
+        key = self._submission_key(key)
         headers = {"idempotency-key": key} if key else {}
-        submit = self._patiently if is_patient else self.ask
         content = await apart(submission, job, workdir, name)
         if upload:
             content["upload"] = (await self.upload(Path(upload)))["digest"]
-        return await submit("POST", "/api/v1/jobs", json=content, headers=headers)
+        return await self._ask_any("POST", "/api/v1/jobs", json=content, headers=headers)
 
     async def submit_all(
         self, jobs: Sequence[Path | str], key: str = "", workdir: str = ""
@@ -105,17 +101,13 @@ class AsyncClient:
         are as `submit` gives them. All files are read before anything is submitted. key: of idempotency; each
         has its own, with its place behind it. workdir: as for `submit`.
         """
-        if not PLAIN.fullmatch(key):
-            raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
-        is_patient = len(self.addresses) > 1
-        key = key or (uuid4().hex if is_patient else "")
-        submit = self._patiently if is_patient else self.ask
+        key = self._submission_key(key)
         contents = [await apart(submission, job, workdir) for job in jobs]
         if key:
             contents = [{**content, "key": f"{key}.{place}"} for place, content in enumerate(contents)]
         outcomes: list[dict[str, Any]] = []
         for together in batches(contents):
-            outcomes += (await submit("POST", "/api/v1/jobs/batch", json={"jobs": together}))["jobs"]
+            outcomes += (await self._ask_any("POST", "/api/v1/jobs/batch", json={"jobs": together}))["jobs"]
         return outcomes
 
     async def upload(self, tree: Path) -> dict[str, Any]:
@@ -124,8 +116,7 @@ class AsyncClient:
         `.strettoignore` is read as git reads `.gitignore`, which counts where there is none. Only what the
         service has not yet is sent. Raises InputError for what is too large or cannot be uploaded.
         """
-        is_patient = len(self.addresses) > 1
-        ask = self._patiently if is_patient else self.ask
+        ask = self._ask_any
         packed = await apart(upload_tree, tree, await ask("GET", "/api/v1/uploads"))
         headers = {"content-type": "application/json"}
         offered = await ask("POST", "/api/v1/uploads", content=packed.manifest.content, headers=headers)
@@ -473,6 +464,22 @@ class AsyncClient:
     async def _listed(self, path: str, what: str, **request: Any) -> list[dict[str, Any]]:
         answer = await self.ask("GET", path, **request)
         return list(answer[what])
+
+    @property
+    def _has_standby(self) -> bool:
+        """With several addresses, one of them may be about to lead."""
+        return len(self.addresses) > 1
+
+    def _submission_key(self, key: str) -> str:
+        """The key of idempotency; one is made where a submission may have to be sent again."""
+        if not PLAIN.fullmatch(key):
+            raise InputError(f"--key must be letters, digits and signs of ASCII, got {key!r}")
+        return key or (uuid4().hex if self._has_standby else "")
+
+    async def _ask_any(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        """As `ask`; a standby that is about to lead is waited for."""
+        ask = self._patiently if self._has_standby else self.ask
+        return await ask(method, path, **request)
 
     async def _patiently(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         """As `ask`, over an outage of the service."""

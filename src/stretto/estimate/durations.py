@@ -8,7 +8,7 @@ USUAL_S = 3600.0  # a job without a stated length; chosen
 LEAST_LEFT_S = 60.0  # what a job that outlives its stated time is believed to need still; chosen
 
 
-def durations_as_told(
+def believed_durations(
     whole_s: FloatArray,
     had_s: FloatArray,
     told_left_s: FloatArray,

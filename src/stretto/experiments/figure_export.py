@@ -12,7 +12,7 @@ from stretto.experiments.frames import Columns, allocations_of, jobs_of, rounds_
 from stretto.experiments.reproduction import Reproduction
 from stretto.report import Comparison
 from stretto.report.charts.ratios import ratio_charts
-from stretto.report.charts.values import value_figures
+from stretto.report.charts.value_figures import value_figures
 from stretto.report.comparison_figures import (
     ALLOCATIONS,
     JOBS,
@@ -26,7 +26,7 @@ from stretto.report.figure_file import Names
 from stretto.report.reproduction import Reproduced, metrics_of
 from stretto.report.sheet import Sheet, sheet_of
 from stretto.report.standings import standings_of
-from stretto.report.values import RATIO, Chart, charts_of
+from stretto.report.value_charts import RATIO, Chart, charts_of
 from stretto.sim.result import Result
 
 TABLE = "table"  # the sheet of a table made again

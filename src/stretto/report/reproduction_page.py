@@ -6,7 +6,7 @@ from jinja2 import Environment
 
 from stretto.errors import InputError
 from stretto.report.charts.ratios import ratio_charts
-from stretto.report.charts.values import value_figures
+from stretto.report.charts.value_figures import value_figures
 from stretto.report.html import environment, style_of
 from stretto.report.reproduction import (
     NEARNESS,
@@ -22,7 +22,7 @@ from stretto.report.reproduction import (
     title_of,
     unit_of,
 )
-from stretto.report.values import charts_of
+from stretto.report.value_charts import charts_of
 from stretto.report.wording import plural, times
 
 

@@ -23,7 +23,7 @@ from stretto.model import (
     View,
 )
 from stretto.sim.accounting import Accounting
-from stretto.sim.as_told import AsTold
+from stretto.sim.live_knowledge import LiveKnowledge
 from stretto.sim.settings import Knowledge, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns, Tables, reach_of
 from stretto.sim.truth.serving import ServingRun
@@ -239,18 +239,18 @@ class Physics:
         )
 
     @cached_property
-    def _as_told(self) -> AsTold | None:
+    def _live_knowledge(self) -> LiveKnowledge | None:
         """What is known instead of the truth; None: the truth is."""
         if self.settings.knowledge is Knowledge.TRUE:
             return None
         stated_s = self.recorded.work_s.copy()
         for row, run in self.training.items():
             stated_s[row] = run.truth.epoch_ends[-1] if isinstance(run, ServingRun) else nan
-        return AsTold(self.requests, self.training, stated_s * self._wrong_by, self._charged_s)
+        return LiveKnowledge(self.requests, self.training, stated_s * self._wrong_by, self._charged_s)
 
     def _suspensions_s(self, rows: IntArray, accounting: Accounting) -> FloatArray:
-        told = self._as_told
-        return self._charged_s[rows] if told is None else told.suspensions_s(rows, accounting)
+        known = self._live_knowledge
+        return self._charged_s[rows] if known is None else known.suspensions_s(rows, accounting)
 
     @cached_property
     def _charged_s(self) -> FloatArray:
@@ -269,8 +269,8 @@ class Physics:
         return np.full(len(rows), nan if resize_s is None else resize_s)
 
     def _durations(self, rows: IntArray, now_s: float, accounting: Accounting) -> Durations:
-        if self._as_told is not None:
-            return self._as_told.durations(rows, now_s, accounting)
+        if self._live_knowledge is not None:
+            return self._live_knowledge.durations(rows, now_s, accounting)
         duration_s = self.recorded.work_s[rows]
         remaining_s = self.recorded.left_now_s(rows, now_s)
         for position, row in enumerate(rows.tolist()):
@@ -281,8 +281,8 @@ class Physics:
 
     def _estimates(self, rows: IntArray, now_s: float, accounting: Accounting) -> Durations:
         """Durations with the errors that the settings ask for."""
-        if self._as_told is not None:  # owners are wrong, reports are not
-            return self._as_told.durations(rows, now_s, accounting)
+        if self._live_knowledge is not None:  # owners are wrong, reports are not
+            return self._live_knowledge.durations(rows, now_s, accounting)
         true = self._durations(rows, now_s, accounting)
         return Durations(true.duration_s * self._wrong_by[rows], true.remaining_s * self._wrong_by[rows])
 
@@ -302,7 +302,7 @@ class Physics:
                     begun = run.truth.epoch_ends[run.epoch - 1] if run.epoch else 0.0
                     left[position] -= (done - begun) / gain
         left *= self._work_wrong_by[rows]
-        return left if self._as_told is None else self._as_told.work(rows, left)
+        return left if self._live_knowledge is None else self._live_knowledge.work(rows, left)
 
     def _alone(self, row: int, run: TrainingRun) -> tuple[float, float]:
         """(whole, remaining) seconds of a training job on what it asked for, on its fastest GPU type."""

@@ -10,7 +10,7 @@ from stretto.report.charts.figure import WIDTH, Figure, policy_class, shortened,
 from stretto.report.charts.legend import diamond, fill_class, legend, limit, swatch
 from stretto.report.reproduction import number, title_of
 from stretto.report.svg import element, group, joined, line, rect, text
-from stretto.report.values import Chart, Point
+from stretto.report.value_charts import Chart, Point
 from stretto.report.wording import plain
 
 FOOT = 42.0  # below the plotting area

@@ -11,7 +11,7 @@ from stretto.report.axes import Axis, Frame, draw_axes, even_ticks, labelled
 from stretto.report.charts.figure import WIDTH, Figure, policy_class, svg
 from stretto.report.charts.legend import diamond, legend, limit
 from stretto.report.svg import element, group, joined, line, polyline
-from stretto.report.values import Chart, Point
+from stretto.report.value_charts import Chart, Point
 from stretto.report.wording import plain
 
 HEIGHT, FOOT = 250.0, 42.0  # of the plotting area, and below it

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from stretto.report.charts.figure import COLOURS, WIDTH, policy_class
 from stretto.report.svg import element, group, joined, line, rect, text
-from stretto.report.values import Chart
+from stretto.report.value_charts import Chart
 
 LINE, LETTER = 19.0, 6.9  # pixels: of a line, and of a letter on average
 SWATCH, APART = 22.0, 18.0

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.estimate.durations import durations_as_told
+from stretto.estimate.durations import believed_durations
 from stretto.estimate.speed_table import SpeedEvidence, speed_tables
 from stretto.model import (
     Batch,
@@ -230,7 +230,7 @@ class JobColumns:
         had_s = (column["attained_gpu_s"][rows] + held_gpus * since_s) / asked_gpus
         serves = self.requests.serves[rows]  # until its time is over, whatever it holds
         had_s = np.where(serves, column["executed_s"][rows] + since_s, had_s)
-        return durations_as_told(whole_s, had_s, told_s, held_gpus, asked_gpus)
+        return believed_durations(whole_s, had_s, told_s, held_gpus, asked_gpus)
 
     def _tables(self, rows: IntArray) -> list[MeasuredSpeeds]:
         """Of jobs that have changed the column has only what a table follows from: many are made together."""

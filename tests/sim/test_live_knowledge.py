@@ -8,8 +8,8 @@ import pytest
 
 from stretto.model import NotDeclared, Requests, View
 from stretto.sim.accounting import Accounting
-from stretto.sim.as_told import AsTold
 from stretto.sim.history import History
+from stretto.sim.live_knowledge import LiveKnowledge
 from stretto.sim.settings import Knowledge, SimSettings
 from stretto.testing.builders import a_cluster, a_job
 from stretto.traces.workload import Truth, Workload
@@ -74,7 +74,7 @@ def test_what_stops_and_starts_take_is_that_of_the_job_else_of_its_model_else_of
 ) -> None:
     jobs = [a_job(name, model=model) for name, model in zip("abcd", "mmnn", strict=True)]
     nothing, charged_s = np.full(4, nan), np.array([1.0, 2.0, 3.0, 4.0])
-    told = AsTold(Requests(jobs, a_cluster(1)), {}, nothing, charged_s)
+    told = LiveKnowledge(Requests(jobs, a_cluster(1)), {}, nothing, charged_s)
     accounting = Accounting(History(4))
     accounting.starts[:] = starts
     assert told.suspensions_s(np.arange(4), accounting) == pytest.approx(expected)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from stretto.report.charts.bars import bars
 from stretto.report.charts.curves import curves
 from stretto.report.charts.figure import Figure
-from stretto.report.values import Chart
+from stretto.report.value_charts import Chart
 
 
 def value_figures(charts: Sequence[Chart]) -> tuple[Figure, ...]:

@@ -4,9 +4,9 @@ import re
 from itertools import pairwise
 
 from stretto.experiments.reproduction import PLUS_MINUS as PLUS_MINUS_OF_ROWS
-from stretto.report.charts.values import value_figures
+from stretto.report.charts.value_figures import value_figures
 from stretto.report.reproduction import Published
-from stretto.report.values import PLUS_MINUS, Chart, charts_of
+from stretto.report.value_charts import PLUS_MINUS, Chart, charts_of
 
 VALUES = (
     *(

@@ -7,14 +7,14 @@ from math import nan
 
 import numpy as np
 
-from stretto.estimate.durations import USUAL_S, durations_as_told
+from stretto.estimate.durations import USUAL_S, believed_durations
 from stretto.model import BoolArray, Durations, FloatArray, IntArray, Purpose, Requests
 from stretto.sim.accounting import Accounting
 from stretto.sim.truth.training import TrainingRun
 
 
 @dataclass(frozen=True)
-class AsTold:
+class LiveKnowledge:
     """Owners state how long recorded jobs take, and how many epochs trainings have; the rest is reported.
 
     A training tells how large an epoch is and how fast it is once it has done a step. What a stop and a start
@@ -35,7 +35,7 @@ class AsTold:
         had_s = np.where(self.requests.serves[rows], accounting.executed_s[rows] + since_s, had_s)
         stated_s = self.stated_s[rows]
         whole_s = np.where(np.isfinite(stated_s), stated_s, USUAL_S)
-        return durations_as_told(whole_s, had_s, self._told_left_s(rows), held_gpus, asked_gpus)
+        return believed_durations(whole_s, had_s, self._told_left_s(rows), held_gpus, asked_gpus)
 
     def work(self, rows: IntArray, true: FloatArray) -> FloatArray:
         """(jobs,) of `true` what is known: of trainings that have begun, and of jobs that count no epochs.
