@@ -15,15 +15,15 @@ PACKAGE = ROOT / "src" / "stretto"
 
 # Words of the trade that need no definition here, and names of others' programs.
 PLAIN = """
-accounting api app arrival async attaching autoscaling axes bar bench branching build built cdf
-cell check child class client clock comparison component conductor config connection content dataset
-default demand demo display dot draft entry env equality evict explain export file fill fit fixture fragment
-frame health hierarchy history homogeneous hosting html json knowledge kubeflow label legend lending lightning
-main maker making markdown network object openapi option outcome parse patience pin play plugin
-printing privilege protocol quantity ratio reading recipe registry remaining reproduce reproduction
-reserve resizing result retry runtime sampler scene serve setup sheet simulate skypilot spec status style
-structured submit suggestion summary svg synthetic target terminal timeline timing top transformers trouble
-unix waiting watch window wording
+accounting api app arrival async attaching autoscaling axes bar bench branching build built cdf cell charts
+check child class client clock comparison component conductor config connection content dataset default demand
+demo display dot draft entry env equality evict explain export file fill fit fixture fragment frame health
+hierarchy history homogeneous hosting html json knowledge kubeflow label legend lending lightning main maker
+making markdown network object openapi option outcome parse patience pin play plugin printing privilege
+protocol quantity ratio reading recipe registry remaining reproduce reproduction reserve resizing result retry
+runtime sampler scene serve setup sheet simulate skypilot spec status structured style submit suggestion
+summary svg synthetic target terminal timeline timing top transformers trouble unix waiting watch window
+wording
 """
 # Private words for what the field has a name for.
 BANNED = """
