@@ -72,8 +72,8 @@ def test_pollux_may_give_the_largest_job_what_it_asks_for() -> None:
 
 @pytest.mark.slow
 def test_opportunistic_jobs_are_all_jobs_in_two_queues() -> None:
-    (results,) = run_schemes(MADE, {"opportunity": policies.OPPORTUNITY}).values()
-    others, fungible = results
+    (drawn,) = run_schemes(MADE, {"opportunity": policies.OPPORTUNITY}, seeds=(1,))
+    others, fungible = results = drawn["opportunity"]
     jobs = len(others.requests.jobs) + len(fungible.requests.jobs)
     assert jobs == round(runs.JOBS * runs.LEAST_SERVERS / 443)
     assert {job.gpu_types for job in fungible.requests.jobs} == {("t4",)}
@@ -83,8 +83,8 @@ def test_opportunistic_jobs_are_all_jobs_in_two_queues() -> None:
 
 
 def test_a_smaller_cluster_keeps_the_proportions() -> None:
-    (results,) = run_schemes(MADE, {"fifo": (Scheme("fifo"),)}).values()
-    nodes = results[0].cluster.nodes
+    (drawn,) = run_schemes(MADE, {"fifo": (Scheme("fifo"),)}, seeds=(0,))
+    nodes = drawn["fifo"][0].cluster.nodes
     full = read_cluster_file("lyra").cluster.nodes
     share = sum(bool(node.lender) for node in nodes) / len(nodes)
     assert share == pytest.approx(sum(bool(node.lender) for node in full) / len(full), abs=0.01)
@@ -100,6 +100,24 @@ def test_runs_of_usual_sizes_name_clusters_that_come_with_the_package(scale: flo
     assert servers == round(443 * scale)
     assert len(setup.lenders[0].demand) == runs.REPEATS * len(made_demand())
     assert not list(tmp_path.iterdir())  # nothing that would be gone afterwards
+
+
+def test_every_seed_has_a_trace_and_a_series_of_its_own(tmp_path: Path) -> None:
+    scheme = TABLE_5_SCHEMES["9 loaning: lyra"][0]
+    made = [set_up(runs.spec_of(MADE, scheme, tmp_path, seed)) for seed in (0, 1)]
+    first, second = ([(job.submitted_s, job.gpus) for job in workload.jobs] for workload, _ in made)
+    assert first != second
+    assert not np.array_equal(*(setup.lenders[0].demand for _, setup in made))
+
+
+def test_a_table_is_made_of_several_traces_with_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "JOBS", 200)
+    sources, rows, remarks = tables.table9(Request(data=None, scale=0.5, workers=1))
+    assert sources[0].what.startswith("2 traces of ")
+    assert remarks[0].startswith("2 made traces, of seeds 0, 1;")
+    values = {(row.row, row.metric): row for row in rows}
+    assert values["baseline / 20% wrong", "avg_jct_s"].paper == 1.52
+    assert values["baseline / 20% wrong", "avg_jct_s_plus_minus"].ours is not None
 
 
 @pytest.mark.torch

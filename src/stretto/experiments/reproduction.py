@@ -81,9 +81,11 @@ class Row:
         return self.ours / self.paper
 
 
-def rows_over_seeds(row: str, metric: str, paper: float | None, values: Sequence[float]) -> list[Row]:
+def rows_over_seeds(
+    row: str, metric: str, paper: float | None, values: Sequence[float], bound: Bound = ""
+) -> list[Row]:
     """The mean over made traces and, where there are several, half of Student's 95 % interval of it."""
-    rows = [Row(row, metric, paper, float(np.mean(values)))]
+    rows = [Row(row, metric, paper, float(np.mean(values)), bound)]
     if len(values) > 1:
         half = stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values))
         rows.append(Row(row, f"{metric}{PLUS_MINUS}", None, float(half)))

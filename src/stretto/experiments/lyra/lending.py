@@ -1,5 +1,6 @@
 """Loaning (section 7.3 of Lyra): jobs on loan, what reclaiming costs, and how demand is foreseen."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,21 +16,24 @@ from stretto.experiments.lyra.policies import (
     LENT_FIRST,
     ON_LOAN_USAGE,
     RIGID,
+    Figures,
     inputs,
     known,
     loaning,
-    notes,
     ratio,
     run,
+    table_of,
 )
 from stretto.experiments.lyra.runs import SERIES, Scheme, ran_on_lent, run_schemes, times, usage_on_loan
 from stretto.experiments.reproduction import Made, Request, Row, data_set
 from stretto.lend.forecast import FORECASTS, Last, Oracle, squared_error
+from stretto.sim.result import Result
 
 # Section 7.3 beside figure 10, without scaling: others' preemptions and damage over Lyra's.
 FIGURE_10 = {"scf": (1.51, 1.36), "random": (1.68, 1.59)}
 # Section 7.3 beside figure 13: preemption ratio, and times that completion is below that without checkpoints.
 FIGURE_13 = {0.8: (0.0026, 1.24)}
+CHECKPOINTS = (0.0, 0.2, 0.4, 0.6, 0.8)  # shares of the jobs
 
 # Section 6: mean squared error of the LSTM over so many values of five minutes.
 FORECAST_ERROR, FORECAST_VALUES = 0.000_48, 1_440
@@ -40,16 +44,21 @@ TABLE_7 = {"baseline": (4573, 1283, 23351, 11547, 2122, 60170), "lyra": (1119, 2
 DAY_S, DAYS = 86_400.0, 15
 # Section 7.2: share of a reclaim that servers without base workers satisfy.
 FLEXIBLE = {"basic": 0.535, "ideal": 0.835}
+LOANING_LENT_FIRST = replace(loaning("lyra"), settings={**loaning("lyra").settings, **LENT_FIRST})
 
 
 def table7(request: Request) -> Made:
     """The jobs that ran on lent servers, under loaning alone, and the same jobs without."""
+    schemes = {BASELINE: BASE[BASELINE], "own first": (loaning("lyra"),), "lent first": (LOANING_LENT_FIRST,)}
+    drawn = run_schemes(request, schemes)
+    return table_of(request, [_rows_of_table7(results) for results in drawn], [FIRST])
+
+
+def _rows_of_table7(results: Mapping[str, Sequence[Result]]) -> list[Row]:
     rows = []
-    for where, more in (("own first", {}), ("lent first", LENT_FIRST)):
-        scheme = loaning("lyra")
-        lent = replace(scheme, settings={**scheme.settings, **more})
-        results = run_schemes(request, {BASELINE: BASE[BASELINE], "lyra": (lent,)})
-        (base,), (lyra,) = results[BASELINE], results["lyra"]
+    (base,) = results[BASELINE]
+    for where in ("own first", "lent first"):
+        (lyra,) = results[where]
         there = ran_on_lent(lyra)
         ours = {
             "baseline": times(base.queue_s[there], base.jct_s[there]),
@@ -65,22 +74,19 @@ def table7(request: Request) -> Made:
             factor = ratio(ours["baseline"][metric], ours["lyra"][metric])
             rows.append(Row(f"baseline / lyra, {where}", metric, theirs, factor))
         rows.append(Row(f"lyra, {where}", "share_of_jobs_on_loan", None, float(there.mean())))
-    return inputs(request), rows, [FIRST, *notes(request)]
+    return rows
 
 
 def figure9(request: Request) -> Made:
     """How much of what is on loan is used, day by day, under loaning alone."""
-    schemes = {}
-    for name, more in (
-        ("own first", {}),
-        ("lent first", LENT_FIRST),
-        ("lent first, on demand", LENT_FIRST | {"lend.on_demand": "true"}),
-    ):
-        scheme = loaning("lyra")
-        schemes[name] = (replace(scheme, settings={**scheme.settings, **more}),)
-    rows = []
-    for name, (result,) in run_schemes(request, schemes).items():
-        rows += [
+    on_demand = {**LOANING_LENT_FIRST.settings, "lend.on_demand": "true"}
+    schemes = {
+        "own first": (loaning("lyra"),),
+        "lent first": (LOANING_LENT_FIRST,),
+        "lent first, on demand": (replace(LOANING_LENT_FIRST, settings=on_demand),),
+    }
+    drawn = [
+        [
             Row(
                 f"{name}, day {day + 1}",
                 "usage_on_loan",
@@ -88,9 +94,12 @@ def figure9(request: Request) -> Made:
                 known(usage_on_loan(result, day * DAY_S, (day + 1) * DAY_S)),
                 "at least",
             )
+            for name, (result,) in results.items()
             for day in range(DAYS)
         ]
-    return inputs(request), rows, [FIRST, *notes(request)]
+        for results in run_schemes(request, schemes)
+    ]
+    return table_of(request, drawn, [FIRST])
 
 
 def reclaims(request: Request) -> Made:
@@ -99,13 +108,22 @@ def reclaims(request: Request) -> Made:
         "basic": (Scheme("lyra", BASIC, "lyra", LENT_FIRST),),
         "ideal": (Scheme("lyra", IDEAL, "lyra", FULL_SPEED | LENT_FIRST),),
     }
-    rows = []
-    for name, (result,) in run_schemes(request, schemes).items():
-        asked = [settled for settled in result.history.settled if settled.demanded_gpus]
-        shares = np.array([settled.spared_gpus / settled.demanded_gpus for settled in asked])
-        rows.append(Row(name, "spared_share", FLEXIBLE[name], float(shares.mean()) if asked else None))
+    drawn = [
+        [Row(name, "spared_share", FLEXIBLE[name], _spared_share(result)) for name, (result,) in each.items()]
+        for each in run_schemes(request, schemes)
+    ]
     remark = "a server counts that hosts flexible workers or nothing; the paper does not say of idle ones"
-    return inputs(request), rows, [FIRST, remark, *notes(request)]
+    return table_of(request, drawn, [FIRST, remark])
+
+
+def _spared_share(result: Result) -> float | None:
+    """Mean over the reclaims; None where nothing was asked for."""
+    shares = [
+        settled.spared_gpus / settled.demanded_gpus
+        for settled in result.history.settled
+        if settled.demanded_gpus
+    ]
+    return float(np.mean(shares)) if shares else None
 
 
 def figure10(request: Request) -> Made:
@@ -115,28 +133,34 @@ def figure10(request: Request) -> Made:
     for name, rule in rules.items():
         schemes[f"{name}, loaning only"] = (loaning(rule),)
         schemes[f"{name}, with scaling"] = (Scheme("lyra", BASIC, rule),)
-    figures = run(request, schemes)
+    return table_of(request, [_rows_of_figure10(figures) for figures in run(request, schemes)])
+
+
+def _rows_of_figure10(figures: Figures) -> list[Row]:
     metrics = ("loan_preemption_ratio", "preemption_ratio", "collateral_damage")
-    rows = [Row(name, metric, None, figures[name][metric]) for name in schemes for metric in metrics]
+    rows = [Row(name, metric, None, figures[name][metric]) for name in figures for metric in metrics]
     for kind in ("loaning only", "with scaling"):
         for name, (preempted, damage) in FIGURE_10.items():
             published = (preempted, None, damage) if kind == "loaning only" else (None, None, None)
             for metric, figure in zip(metrics, published, strict=True):
                 ours = ratio(figures[f"{name}, {kind}"][metric], figures[f"lyra, {kind}"][metric])
                 rows.append(Row(f"{name} / lyra, {kind}", metric, figure, ours))
-    return inputs(request), rows, notes(request)
+    return rows
 
 
 def figure13(request: Request) -> Made:
     """Loaning alone where a share of the jobs keeps its progress when it is preempted."""
-    shares = (0.0, 0.2, 0.4, 0.6, 0.8)
     schemes = {
         f"{share:.0%}": (Scheme("lyra", f"{RIGID},checkpoints={share}", "lyra", {"policy.scaling": "false"}),)
-        for share in shares
+        for share in CHECKPOINTS
     }
-    figures = run(request, schemes)
+    note = "the caption says Ideal, the text compares with row 9 of table 5: loaning alone, as here"
+    return table_of(request, [_rows_of_figure13(figures) for figures in run(request, schemes)], [note])
+
+
+def _rows_of_figure13(figures: Figures) -> list[Row]:
     rows = []
-    for share in shares:
+    for share in CHECKPOINTS:
         preempted, factor = FIGURE_13.get(share, (None, None))
         ours = figures[f"{share:.0%}"]
         name = f"{share:.0%} with checkpoints"
@@ -145,8 +169,7 @@ def figure13(request: Request) -> Made:
         rows.append(
             Row(name, "times below none", factor, ratio(figures["0%"]["avg_jct_s"], ours["avg_jct_s"]))
         )
-    note = "the caption says Ideal, the text compares with row 9 of table 5: loaning alone, as here"
-    return inputs(request), rows, [note, *notes(request)]
+    return rows
 
 
 def forecasts(request: Request) -> Made:

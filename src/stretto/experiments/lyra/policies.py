@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
+from stretto.experiments.draws import draws_words, merged, missing_words
 from stretto.experiments.lyra.runs import ROUND_S, SERIES, Scheme, figures, least_scale, run_schemes
-from stretto.experiments.reproduction import Input, Request
+from stretto.experiments.reproduction import Input, Made, Request, Row
+
+Figures = Mapping[str, Mapping[str, float]]  # what is reported of each scheme, by its name
 
 BASELINE = "1 baseline"
 GENERATIONS = 20  # of Pollux every five minutes; chosen, for time: the paper runs 250
@@ -68,9 +71,20 @@ TABLE_5_SCHEMES: Mapping[str, Sequence[Scheme]] = {
 }
 
 
-def run(request: Request, schemes: Mapping[str, Sequence[Scheme]]) -> dict[str, dict[str, float]]:
-    """The figures of each scheme, by name."""
-    return {name: figures(request, parts) for name, parts in run_schemes(request, schemes).items()}
+def run(
+    request: Request, schemes: Mapping[str, Sequence[Scheme]], seeds: Sequence[int] = ()
+) -> list[Figures]:
+    """For each seed of the made trace, the figures of each scheme, by name."""
+    return [
+        {name: figures(request, parts) for name, parts in results.items()}
+        for results in run_schemes(request, schemes, seeds)
+    ]
+
+
+def table_of(request: Request, drawn: Sequence[Sequence[Row]], remarks: Sequence[str] = ()) -> Made:
+    """A table of the rows that each draw of the trace gave, in the order of the seeds."""
+    remarks = [draws_words(len(drawn)), *missing_words(drawn), *remarks, *notes(request)]
+    return inputs(request, len(drawn)), merged(drawn), remarks
 
 
 def ratio(over: float | None, under: float | None) -> float | None:
@@ -83,16 +97,22 @@ def known(figure: float) -> float | None:
     return figure if isfinite(figure) else None
 
 
-def inputs(request: Request) -> list[Input]:
-    """What the simulations read."""
+def inputs(request: Request, draws: int = 1) -> list[Input]:
+    """What the simulations read; draws: how many traces were drawn."""
     real = request.data is not None
     demand = (
-        Input(f"inference demand: {SERIES}", True, "public requests, bent to the range of Lyra's figure 1")
+        Input(
+            f"inference demand: {SERIES}",
+            True,
+            "public requests, bent to the range of Lyra's figure 1; the same series beside every trace",
+        )
         if real
-        else Input("inference demand", False, "made, in the range of Lyra's figure 1")
+        else Input("inference demand", False, "made with the seed of the trace, in the range of figure 1")
     )
     trace = Input(
-        "50,390 jobs of 15 days", False, "made; calibrated to row 1, so that row 1 confirms nothing"
+        f"{draws} traces of 50,390 jobs of 15 days" if draws > 1 else "50,390 jobs of 15 days",
+        False,
+        "made; calibrated to row 1, so that row 1 confirms nothing",
     )
     return [trace, demand]
 

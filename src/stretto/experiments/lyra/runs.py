@@ -10,6 +10,7 @@ import numpy as np
 from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
 from stretto.clusters.files import write_cluster
+from stretto.experiments.draws import seeds_of
 from stretto.experiments.lenders import MADE
 from stretto.experiments.reproduction import Request, data_set
 from stretto.experiments.spec import RunSpec
@@ -48,16 +49,26 @@ class Scheme:
 
 
 def run_schemes(
-    request: Request, schemes: Mapping[str, Sequence[Scheme]], seed: int = 0
-) -> dict[str, list[Result]]:
-    """The results of each scheme's parts, by name."""
+    request: Request, schemes: Mapping[str, Sequence[Scheme]], seeds: Sequence[int] = ()
+) -> list[dict[str, list[Result]]]:
+    """For each seed of the made trace, the results of each scheme's parts, by name.
+
+    seeds: none = as many as the scale leaves. All are simulated together, so that no core waits for the last
+    one of a seed.
+    """
+    seeds = seeds or seeds_of(request)
+    parts = [
+        (draw, name, part)
+        for draw in range(len(seeds))
+        for name, several in schemes.items()
+        for part in several
+    ]
+    drawn: list[dict[str, list[Result]]] = [{} for _ in seeds]
     with TemporaryDirectory(prefix="stretto-lyra-") as folder:
-        parts = [(name, part) for name, several in schemes.items() for part in several]
-        specs = [spec_of(request, part, Path(folder), seed) for _, part in parts]
-        results: dict[str, list[Result]] = {}
-        for (name, _), result in zip(parts, request.run(specs), strict=True):
-            results.setdefault(name, []).append(result)
-        return results
+        specs = [spec_of(request, part, Path(folder), seeds[draw]) for draw, _, part in parts]
+        for (draw, name, _), result in zip(parts, request.run(specs), strict=True):
+            drawn[draw].setdefault(name, []).append(result)
+    return drawn
 
 
 def least_scale(scale: float) -> float:

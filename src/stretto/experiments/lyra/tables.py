@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from stretto.experiments.lyra.policies import (
     ADVANCED,
     BASE,
@@ -19,15 +21,18 @@ from stretto.experiments.lyra.policies import (
     ON_LOAN_USAGE,
     POLLUX,
     TABLE_5_SCHEMES,
+    Figures,
     inputs,
     known,
     notes,
     ratio,
     run,
+    table_of,
 )
 from stretto.experiments.lyra.runs import PERCENTILES_TRACE, Scheme, overall_usage, run_schemes
 from stretto.experiments.lyra.scaling import PERCENTILES, TABLE_8
 from stretto.experiments.reproduction import Made, Request, Row, rows_over_seeds
+from stretto.sim.result import Result
 
 # Table 5 as printed, in the order of METRICS; seconds, shares.
 TABLE_5: Mapping[str, tuple[float | None, ...]] = {
@@ -72,6 +77,7 @@ LARGEST_RISE, HOUR_S, SHOWN_H = 0.14, 3_600.0, range(48, 96)  # which two days i
 FIGURE_8 = {"basic": (1.0303, 1.0582), "ideal": (None, 1.1054)}
 # Figure 11 at its first share, which is row 4 of table 5: times below the baseline.
 FIGURE_11 = {0.1: (1.58, 1.37)}
+HETEROGENEOUS_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 # Figure 12: times below the baseline, mean over ten traces of ten days.
 FIGURE_12 = {"basic": (1.45, 1.44), "ideal": (2.47, 1.78)}
 TRACES, TRACE_DAYS = 10, 10
@@ -80,14 +86,7 @@ OF_BOTH_TABLES = tuple(name for name in TABLE_5_SCHEMES if int(name.split()[0]) 
 
 def table5(request: Request) -> Made:
     """All schemes in the scenarios of the paper."""
-    figures = run(request, {**TABLE_5_SCHEMES, EIGHTH: (POLLUX,), EIGHTH_BASE: (FIFO_EIGHTH,)})
-    rows = [
-        Row(name, metric, figure, known(figures[name][metric]))
-        for name, paper in TABLE_5.items()
-        for metric, figure in zip(METRICS, paper, strict=True)
-        if figure is not None or metric in METRICS[:7]
-    ]
-    rows += [row for name in TABLE_5 for row in _reductions(figures, name, TABLE_5[BASELINE], TABLE_5[name])]
+    drawn = run(request, {**TABLE_5_SCHEMES, EIGHTH: (POLLUX,), EIGHTH_BASE: (FIFO_EIGHTH,)})
     remarks = [
         f"{EIGHTH}: an eighth of cluster and trace, {GENERATIONS} generations, beside FIFO on the same",
         "6: jobs on lent servers keep their progress, since those longer than a night would never end",
@@ -96,13 +95,25 @@ def table5(request: Request) -> Made:
         "docs/decisions/0006-lyra.md",
         "12 and 14: what a recorded job gains by its batch size is that of its model in the catalogue, "
         "no measurement of the job. The nearest model stands in for gnmt16",
-        *notes(request),
         *(
-            f"{name}: {scheme_figures['wall_s']:.0f} s, {scheme_figures['peak_rss_mb']:.0f} MB"
-            for name, scheme_figures in figures.items()
+            f"{name}: {np.mean([figures[name]['wall_s'] for figures in drawn]):.0f} s a trace, "
+            f"{max(figures[name]['peak_rss_mb'] for figures in drawn):.0f} MB"
+            for name in drawn[0]
         ),
     ]
-    return inputs(request), rows, remarks
+    return table_of(request, [_rows_of_table5(figures) for figures in drawn], remarks)
+
+
+def _rows_of_table5(figures: Figures) -> list[Row]:
+    rows = [
+        Row(name, metric, figure, known(figures[name][metric]))
+        for name, paper in TABLE_5.items()
+        for metric, figure in zip(METRICS, paper, strict=True)
+        if figure is not None or metric in METRICS[:7]
+    ]
+    return rows + [
+        row for name in TABLE_5 for row in _reductions(figures, name, TABLE_5[BASELINE], TABLE_5[name])
+    ]
 
 
 def table5_percentiles(request: Request) -> Made:
@@ -113,7 +124,15 @@ def table5_percentiles(request: Request) -> Made:
     schemes = {
         name: tuple(_on_percentiles(part) for part in TABLE_5_SCHEMES[name]) for name in OF_BOTH_TABLES
     }
-    figures = run(request, schemes)
+    remark = (
+        "the trace is calibrated to the baseline of tables 5 and 8, of which only the usage of both clusters "
+        "confirms anything; nothing was calibrated on the other rows, and with seed 0 alone"
+    )
+    drawn = [_rows_of_both_tables(figures) for figures in run(request, schemes)]
+    return table_of(request, drawn, [remark])
+
+
+def _rows_of_both_tables(figures: Figures) -> list[Row]:
     rows = []
     for name in OF_BOTH_TABLES:
         paper = dict(zip(METRICS, TABLE_5[name], strict=True))
@@ -123,15 +142,11 @@ def table5_percentiles(request: Request) -> Made:
             for metric, figure in paper.items()
             if figure is not None
         ]
-        if schemes[name][0].rule:
+        if TABLE_5_SCHEMES[name][0].rule:
             usage = known(figures[name]["usage_on_loan"])
             rows.append(Row(name, "usage_on_loan", ON_LOAN_USAGE, usage, "at least"))
         rows += _reductions(figures, name, TABLE_5[BASELINE], TABLE_5[name])
-    remark = (
-        "the trace is calibrated to the baseline of tables 5 and 8, of which only the usage of both clusters "
-        "confirms anything; nothing was calibrated on the other rows"
-    )
-    return inputs(request), rows, [remark, *notes(request)]
+    return rows
 
 
 def _on_percentiles(scheme: Scheme) -> Scheme:
@@ -150,7 +165,10 @@ def table6(request: Request) -> Made:
     ):
         schemes[name] = (Scheme("lyra", recipe, "lyra", more | naive),)
         schemes[f"{name}, special"] = (Scheme("lyra", recipe, "lyra", more),)
-    figures = run(request, schemes)
+    return table_of(request, [_rows_of_table6(figures) for figures in run(request, schemes)])
+
+
+def _rows_of_table6(figures: Figures) -> list[Row]:
     metrics = ("avg_queue_s", "avg_jct_s", "preemption_ratio")
     rows = [
         Row(name, metric, figure, figures[name][metric])
@@ -167,7 +185,7 @@ def table6(request: Request) -> Made:
             theirs = figure / special if special else None
             ours = ratio(figures[name][metric], figures[f"{name}, special"][metric])
             rows.append(Row(f"{name}: naive / special", metric, theirs, ours))
-    return inputs(request), rows, notes(request)
+    return rows
 
 
 def table9(request: Request) -> Made:
@@ -175,15 +193,18 @@ def table9(request: Request) -> Made:
     schemes = dict(BASE)
     for share in (0.0, *TABLE_9):
         schemes[f"{share:.0%} wrong"] = (Scheme("lyra", BASIC, "", {"sim.wrong_durations": str(share)}),)
-    figures = run(request, schemes)
+    note = "the paper's own table 5 has 1.35 and 1.38 without any wrong prediction"
+    return table_of(request, [_rows_of_table9(figures) for figures in run(request, schemes)], [note])
+
+
+def _rows_of_table9(figures: Figures) -> list[Row]:
     rows = []
     for share in (0.0, *TABLE_9):
         paper = TABLE_9.get(share, (None, None))
         for metric, figure in zip(("avg_queue_s", "avg_jct_s"), paper, strict=True):
             ours = ratio(figures[BASELINE][metric], figures[f"{share:.0%} wrong"][metric])
             rows.append(Row(f"baseline / {share:.0%} wrong", metric, figure, ours))
-    note = "the paper's own table 5 has 1.35 and 1.38 without any wrong prediction"
-    return inputs(request), rows, [note, *notes(request)]
+    return rows
 
 
 def _reductions(
@@ -211,10 +232,14 @@ def figure7(request: Request) -> Made:
         "basic": (Scheme("lyra", BASIC, "lyra"),),
         "ideal": (Scheme("lyra", IDEAL, "lyra", FULL_SPEED),),
     }
-    results = {name: result for name, (result,) in run_schemes(request, schemes).items()}
+    drawn = [_rows_of_figure7(request, results) for results in run_schemes(request, schemes)]
+    return table_of(request, drawn, ["the third and fourth day; the paper does not say which"])
+
+
+def _rows_of_figure7(request: Request, results: Mapping[str, Sequence[Result]]) -> list[Row]:
     by_hour = {
         name: [overall_usage(request, result, hour * HOUR_S, (hour + 1) * HOUR_S) for hour in SHOWN_H]
-        for name, result in results.items()
+        for name, (result,) in results.items()
     }
     rows = [
         Row(name, f"usage_hour_{hour:02d}", None, by_hour[name][hour])
@@ -223,7 +248,7 @@ def figure7(request: Request) -> Made:
     ]
     rises = [basic - base for basic, base in zip(by_hour["basic"], by_hour[BASELINE], strict=True)]
     rows.append(Row("basic - baseline", "largest_rise", LARGEST_RISE, max(rises)))
-    return inputs(request), rows, ["the third and fourth day; the paper does not say which", *notes(request)]
+    return rows
 
 
 def figure8(request: Request) -> Made:
@@ -233,7 +258,10 @@ def figure8(request: Request) -> Made:
     for name, (recipe, more) in scenarios.items():
         schemes[f"{name}, linear"] = (Scheme("lyra", recipe, "lyra", more),)
         schemes[f"{name}, a fifth less"] = (Scheme("lyra", recipe, "lyra", {**more, **LOSS}),)
-    figures = run(request, schemes)
+    return table_of(request, [_rows_of_figure8(figures) for figures in run(request, schemes)])
+
+
+def _rows_of_figure8(figures: Figures) -> list[Row]:
     rows = []
     for name, paper in FIGURE_8.items():
         linear, less = figures[f"{name}, linear"], figures[f"{name}, a fifth less"]
@@ -243,30 +271,31 @@ def figure8(request: Request) -> Made:
             )
             factor = ratio(figures[BASELINE][metric], less[metric])
             rows.append(Row(f"baseline / {name}, a fifth less", metric, None, factor))
-    return inputs(request), rows, notes(request)
+    return rows
 
 
 def figure11(request: Request) -> Made:
     """Lyra without fungible jobs, as more jobs may run on several types at once."""
-    shares = (0.1, 0.3, 0.5, 0.7, 0.9)
     schemes = dict(BASE)
-    for share in shares:
+    for share in HETEROGENEOUS_SHARES:
         schemes[f"{share:.0%}"] = (Scheme("lyra", f"fungible=0,heterogeneous={share}", "lyra"),)
-    figures = run(request, schemes)
-    rows = [
+    remark = "in the paper, more than half of the jobs bring next to nothing further"
+    return table_of(request, [_rows_of_figure11(figures) for figures in run(request, schemes)], [remark])
+
+
+def _rows_of_figure11(figures: Figures) -> list[Row]:
+    return [
         Row(
             f"baseline / {share:.0%}",
             metric,
             figure,
             ratio(figures[BASELINE][metric], figures[f"{share:.0%}"][metric]),
         )
-        for share in shares
+        for share in HETEROGENEOUS_SHARES
         for metric, figure in zip(
             ("avg_queue_s", "avg_jct_s"), FIGURE_11.get(share, (None, None)), strict=True
         )
     ]
-    remark = "in the paper, more than half of the jobs bring next to nothing further"
-    return inputs(request), rows, [remark, *notes(request)]
 
 
 def figure12(request: Request) -> Made:
@@ -281,7 +310,7 @@ def figure12(request: Request) -> Made:
             f"{trace}, basic": (Scheme("lyra", BASIC, "lyra", before=before),),
             f"{trace}, ideal": (Scheme("lyra", IDEAL, "lyra", FULL_SPEED, before=before),),
         }
-    figures = run(request, schemes)
+    (figures,) = run(request, schemes, seeds=(0,))  # of the whole trace, from which all of them are drawn
     for trace in range(TRACES):
         for name in FIGURE_12:
             for metric in ("avg_queue_s", "avg_jct_s"):
