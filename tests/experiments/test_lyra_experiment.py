@@ -107,7 +107,8 @@ def test_every_seed_has_a_trace_and_a_series_of_its_own(tmp_path: Path) -> None:
     made = [set_up(runs.spec_of(MADE, scheme, tmp_path, seed)) for seed in (0, 1)]
     first, second = ([(job.submitted_s, job.gpus) for job in workload.jobs] for workload, _ in made)
     assert first != second
-    assert not np.array_equal(*(setup.lenders[0].demand for _, setup in made))
+    of_first, of_second = (setup.lenders[0].demand for _, setup in made)
+    assert not np.array_equal(of_first, of_second)
 
 
 def test_a_table_is_made_of_several_traces_with_intervals(monkeypatch: pytest.MonkeyPatch) -> None:

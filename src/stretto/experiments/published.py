@@ -117,7 +117,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         lyra("lyra-fig13", "figure 13", lending.figure13, 15, "5 min"),
         lyra("lyra-forecast", "section 6", lending.forecasts, 0, "20 s"),
         lyra("lyra-table7", "table 7", lending.table7, 9, "3 min"),
-        lyra("lyra-table8", "table 8", scaling.table8, 21, "11 min"),
+        lyra("lyra-table8", "table 8", scaling.table8, 21, "13 min"),
         lyra("lyra-fig7", "figure 7", tables.figure7, 9, "5 min"),
         lyra("lyra-fig8", "figure 8", tables.figure8, 15, "9 min"),
         lyra("lyra-fig9", "figure 9", lending.figure9, 9, "3 min"),
@@ -134,7 +134,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             data="",
             private=LYRA_TESTBED,
         ),
-        lyra("lyra-fig14", "figures 14 and 15", scaling.figure14, 54, "30 min"),
+        lyra("lyra-fig14", "figures 14 and 15", scaling.figure14, 27, "25 min"),
         Experiment(
             "ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s", causes=speeds.causes
         ),
