@@ -15,6 +15,7 @@ from stretto.testing.builders import a_job
 pytestmark = pytest.mark.slow
 
 MADE = Request(data=None, scale=0.001, workers=1)
+OF_TWO_DRAWS = Request(data=None, scale=0.5, workers=1)
 
 
 @pytest.fixture(autouse=True)
@@ -137,20 +138,35 @@ def test_tiresias_stands_there_with_its_best_bounds_and_with_those_of_the_publis
 def test_on_helios_the_jobs_are_made_and_their_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cornucopia, "LEAST_JOBS", 900)
     monkeypatch.setattr(cornucopia, "SATURN_SHARE", 0.1)
-    # Each simulation draws all jobs of its trace and keeps a part, here some sixty.
+    # Each simulation draws all jobs of its trace and keeps a part of them.
     for name in ("VENUS", "SATURN"):
-        monkeypatch.setattr(cornucopia, name, f"{getattr(cornucopia, name)},jobs=2000")
+        monkeypatch.setattr(cornucopia, name, f"{getattr(cornucopia, name)}:jobs=300")
     for made, clusters in (
-        (cornucopia.venus(MADE), cornucopia.VENUS_CLUSTERS),
-        (cornucopia.saturn(MADE), CLUSTERS),
+        (cornucopia.venus(OF_TWO_DRAWS), cornucopia.VENUS_CLUSTERS),
+        (cornucopia.saturn(OF_TWO_DRAWS), CLUSTERS),
     ):
-        inputs, rows, _ = made
+        inputs, rows, notes = made
         assert not any(one.real for one in inputs)
+        assert notes[0].startswith("2 made traces, of seeds 0, 1;")
+        assert any(row.metric == "avg_jct_h_plus_minus" for row in rows)
         assert "calibrated" in inputs[0].note
         shown = {row.row for row in rows if row.metric == "avg_jct_h"}
         assert shown == {
             f"{gpus} GPUs: {one}" for gpus in clusters for one in ("cornucopia", "tiresias", "srtf")
         }
+
+
+def test_jobs_of_venus_and_saturn_are_counted_in_several_draws_and_those_of_philly_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("VENUS", "SATURN"):
+        monkeypatch.setattr(parts, name, f"{getattr(parts, name)}:jobs=2000")
+    inputs, rows, _ = parts.table1(Request(data=None))
+    values = {(row.row, row.metric): row for row in rows}
+    assert values["venus", "sublinear_gpus"].paper == 3_752
+    spread = {name for name, metric in values if metric == "sublinear_gpus_plus_minus"}
+    assert spread == {"venus", "saturn"}
+    assert "3 draws of each" in inputs[-1].note
 
 
 def test_priority_for_interactive_jobs_is_compared_with_the_same_order_without_it() -> None:

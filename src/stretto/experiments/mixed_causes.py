@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from stretto.experiments.causes import Figure, Series, Switch, Value, switched_runs, value_of
+from stretto.experiments.draws import seeds_of
 from stretto.experiments.mixed_workload import ALL, JOBS, OF_CLASSES, QUEUES, SEEDS, figures_of, spec_of
 from stretto.experiments.reproduction import Request
 from stretto.sim.result import Result
@@ -55,7 +56,7 @@ WORLDS = (
 
 def one_for_all(request: Request) -> Series:
     """Every class of jobs, with one part of the policy or of the world switched at a time."""
-    seeds = SEEDS[: max(round(len(SEEDS) * request.scale), 1)]
+    seeds = seeds_of(request, SEEDS)
     figures = [
         *(Figure(f"{LOAD}, {OURS}: {kind}", metric, None) for kind, metric in OF_CLASSES.items()),
         Figure(f"{LOAD}, {OURS}: {ALL}", JCT, None),

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from stretto.experiments.bounds import with_bounds
+from stretto.experiments.draws import seeds_of
 from stretto.experiments.reproduction import Input, Made, Request, Row, rows_over_seeds
 from stretto.experiments.spec import RunSpec
 from stretto.model import BoolArray, FloatArray, JobId
@@ -49,7 +50,7 @@ ALL = "all jobs"
 
 def one_for_all(request: Request) -> Made:
     """Every policy at three loads."""
-    seeds = SEEDS[: max(round(len(SEEDS) * request.scale), 1)]
+    seeds = seeds_of(request, SEEDS)
     rows: list[Row] = []
     with TemporaryDirectory(prefix="stretto-mixed-") as folder:
         queues = Path(folder) / "queues.yaml"

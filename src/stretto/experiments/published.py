@@ -76,13 +76,15 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             39,
             not_whole="39 simulations of about two minutes each",
         ),
-        Experiment("cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 15),
+        Experiment(
+            "cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 45, "20 min"
+        ),
         Experiment(
             "cornucopia-saturn",
             "Cornucopia, figures 4 to 6 on Saturn",
             "",
             comparison.saturn,
-            15,
+            45,
             not_whole="69,687 jobs ask for 2.5 to 7.5 times the clusters; a tenth of them is simulated",
             share=comparison.SATURN_SHARE,
         ),
@@ -107,7 +109,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             not_whole="210 simulations of up to a minute each",
             causes=mixed_causes.one_for_all,
         ),
-        lyra("lyra-table5", "table 5", tables.table5, 48, "25 min"),
+        lyra("lyra-table5", "table 5", tables.table5, 48, "28 min"),
         lyra(
             "lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 27, "10 min"
         ),
@@ -117,7 +119,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         lyra("lyra-fig13", "figure 13", lending.figure13, 15, "5 min"),
         lyra("lyra-forecast", "section 6", lending.forecasts, 0, "20 s"),
         lyra("lyra-table7", "table 7", lending.table7, 9, "3 min"),
-        lyra("lyra-table8", "table 8", scaling.table8, 21, "13 min"),
+        lyra("lyra-table8", "table 8", scaling.table8, 21, "15 min"),
         lyra("lyra-fig7", "figure 7", tables.figure7, 9, "5 min"),
         lyra("lyra-fig8", "figure 8", tables.figure8, 15, "9 min"),
         lyra("lyra-fig9", "figure 9", lending.figure9, 9, "3 min"),

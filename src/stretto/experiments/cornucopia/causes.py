@@ -6,7 +6,16 @@ from dataclasses import replace
 import numpy as np
 
 from stretto.clusters import read_cluster
-from stretto.experiments.causes import NOTHING, Figure, Series, Switch, Switched, Value, switched_runs
+from stretto.experiments.causes import (
+    NOTHING,
+    Figure,
+    Series,
+    Switch,
+    Switched,
+    Value,
+    switched_runs,
+    value_of,
+)
 from stretto.experiments.cornucopia.comparison import (
     CLUSTERS,
     QUEUE_320_S,
@@ -167,7 +176,10 @@ def _first_wait_s(result: Result) -> FloatArray:
 def table1(request: Request) -> Series:
     """Jobs with GPUs beyond proportional gains, by how much less a GPU may bring and still count."""
     curves = Curves(read_cluster(f"gpu8-{CLUSTERS[-1]}"), SimSettings(scaling=Scaling.CATALOGUE))
-    jobs = {name: whole_workload(trace).jobs for name, trace in traces_of_table1(request).items()}
+    jobs = {
+        name: [whole_workload(trace).jobs for trace in draws]
+        for name, draws in traces_of_table1(request).items()
+    }
     rows = []
     ways: Mapping[str, float] = {
         NOTHING: LINEAR_WITHIN,
@@ -175,9 +187,12 @@ def table1(request: Request) -> Series:
     }
     for words, within in ways.items():
         values = []
-        for of_trace in jobs.values():
-            beyond = gpus_beyond_linear(of_trace, curves, within)
-            values += [Value(float((beyond > 0).sum())), Value(float(beyond.sum()))]
+        for draws in jobs.values():
+            beyond = [gpus_beyond_linear(of_trace, curves, within) for of_trace in draws]
+            values += [
+                value_of([float((each > 0).sum()) for each in beyond]),
+                value_of([float(each.sum()) for each in beyond]),
+            ]
         rows.append(Switched(words, "", tuple(values)))
     rows.append(_of_philly(jobs, curves))
     figures = [
@@ -188,11 +203,12 @@ def table1(request: Request) -> Series:
     return Series(tuple(figures), tuple(rows))
 
 
-def _of_philly(jobs: Mapping[str, Sequence[Job]], curves: Curves) -> Switched:
+def _of_philly(jobs: Mapping[str, Sequence[Sequence[Job]]], curves: Curves) -> Switched:
     """As many jobs of each trace with the sizes and models of Philly's."""
-    beyond = gpus_beyond_linear(jobs["philly"], curves)
+    (of_philly,) = jobs["philly"]
+    beyond = gpus_beyond_linear(of_philly, curves)
     values = []
-    for of_trace in jobs.values():
-        share = len(of_trace) / len(jobs["philly"])
+    for draws in jobs.values():
+        share = len(draws[0]) / len(of_philly)  # every draw has as many
         values += [Value(float((beyond > 0).sum() * share)), Value(float(beyond.sum() * share))]
     return Switched("sizes and models of jobs as on Philly", "", tuple(values))

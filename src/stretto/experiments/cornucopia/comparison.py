@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from stretto.experiments.draws import draws_words, merged, missing_words, seeds_of
 from stretto.experiments.reproduction import Input, Made, Request, Row, data_set
 from stretto.experiments.spec import RunSpec, set_up
 from stretto.model import BoolArray, FloatArray, Kind
@@ -16,7 +17,7 @@ from stretto.traces import Workload
 
 CLUSTERS = (320, 640, 960)  # GPUs in nodes of 8; section 5.1
 VENUS_CLUSTERS = (256, 320, 640)  # on Helios Venus
-VENUS, SATURN = "helios-mix2:seed=0", "helios-saturn:seed=0"  # made jobs of these clusters
+VENUS, SATURN = "helios-mix2", "helios-saturn"  # made jobs of these clusters
 # Section 5.3: its profiling "incurs significant time overhead". How many GPUs: UniSched, section II-B.
 CHRONUS_PROFILES_ON = "16"
 # The paper does not state Tiresias' bounds. Of seven sets these have the least mean completion time on MIX1,
@@ -67,7 +68,7 @@ def figure4(request: Request) -> Made:
     trace = trace_of(request)
     compared = _compared(request, trace, variants=("tiresias, one bound",))
     rows = _queuing_rows(compared, QUEUE_320_S)
-    return _inputs(request), rows, (*_notes(request), _demand(whole_workload(trace)))
+    return _inputs(request), rows, (*_notes(request), _demand([whole_workload(trace)]))
 
 
 def figure6(request: Request) -> Made:
@@ -103,22 +104,33 @@ def saturn(request: Request) -> Made:
 
 def _on_helios(request: Request, made: str, clusters: Sequence[int], share: float) -> Made:
     """Synergy is absent, as in the paper: only Philly's jobs have its profiles there."""
-    trace = f"{made}@cornucopia"
+    traces = [helios_trace(made, seed) for seed in seeds_of(request)]
+    workloads = [whole_workload(trace) for trace in traces]
     part = replace(request, scale=request.scale * share)
-    compared = _compared(part, trace, clusters, without=("synergy",))
-    duration_s = true_durations_s(whole_workload(trace))
-    rows = _queuing_rows(compared, QUEUE_S)
-    for (gpus, policy), result in compared.items():
-        rows += _jct_rows(_name(gpus, policy), result, duration_s)
-    rows += _reductions(compared, duration_s, HELIOS_JCT_REDUCTION, HELIOS_INFLATION_REDUCTION)
-    inputs = [Input("jobs", False, f"{made}, {whole_workload(trace).source}"), *_made_inputs()]
+    drawn = [
+        _rows_on_helios(compared, true_durations_s(workload))
+        for compared, workload in zip(
+            _compared_on(part, traces, clusters, without=("synergy",)), workloads, strict=True
+        )
+    ]
+    others = f"; and {len(traces) - 1} other draws of as many" if len(traces) > 1 else ""
+    inputs = [Input("jobs", False, f"{made}, {workloads[0].source}{others}"), *_made_inputs()]
     notes = (
+        draws_words(len(traces)),
+        *missing_words(drawn),
         *_notes(part),
         "by the text's rule cancelled jobs are interactive; on Venus they have 40 % of the GPU time, more "
         "than 256 GPUs could serve at once; so the rule is used that gives the paper's counts on Philly",
-        _demand(whole_workload(trace), clusters),
+        _demand(workloads, clusters),
     )
-    return inputs, rows, notes
+    return inputs, merged(drawn), notes
+
+
+def _rows_on_helios(compared: Mapping[Key, Result], duration_s: FloatArray) -> list[Row]:
+    rows = _queuing_rows(compared, QUEUE_S)
+    for (gpus, policy), result in compared.items():
+        rows += _jct_rows(_name(gpus, policy), result, duration_s)
+    return rows + _reductions(compared, duration_s, HELIOS_JCT_REDUCTION, HELIOS_INFLATION_REDUCTION)
 
 
 def figure9(request: Request) -> Made:
@@ -169,6 +181,11 @@ def trace_of(request: Request, **labels: float) -> str:
     return f"{data_set(request.data, 'chronus', 'trace_job_Philly_MIX2.csv.gz')}@{recipe}"
 
 
+def helios_trace(made: str, seed: int) -> str:
+    """Name of one draw of a cluster's made jobs, labelled for Cornucopia."""
+    return f"{made}{',' if ':' in made else ':'}seed={seed}@cornucopia"
+
+
 def spec_of(request: Request, gpus: int, trace: str, name: str) -> RunSpec:
     """One simulation, free of charge for changes as in section 7, and with all speeds known beforehand.
 
@@ -214,12 +231,26 @@ def _compared(
     without: Sequence[str] = (),
 ) -> dict[Key, Result]:
     """Every policy that there is, and these variants of some, on every cluster."""
+    (compared,) = _compared_on(request, [trace], clusters, variants, without)
+    return compared
+
+
+def _compared_on(
+    request: Request,
+    traces: Sequence[str],
+    clusters: Sequence[int],
+    variants: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> list[dict[Key, Result]]:
+    """The same for each of several traces, all simulated together."""
     known = policy_names()
     names = ["cornucopia", *(name for name in OTHERS if name in known and name not in without)]
     names += [name for name in variants if VARIANTS[name][0] in names]
     keys = [(gpus, name) for gpus in clusters for name in names]
-    specs = [spec_of(request, gpus, trace, name) for gpus, name in keys]
-    return dict(zip(keys, request.run(specs), strict=True))
+    specs = [spec_of(request, gpus, trace, name) for trace in traces for gpus, name in keys]
+    results = request.run(specs)
+    of_trace = (results[first : first + len(keys)] for first in range(0, len(results), len(keys)))
+    return [dict(zip(keys, each, strict=True)) for each in of_trace]
 
 
 # ── what came of them ─────────────────────────────────────────────────────────────────────────────
@@ -336,22 +367,31 @@ def _made_inputs() -> list[Input]:
     ]
 
 
-def _demand(workload: Workload, clusters: Sequence[int] = CLUSTERS) -> str:
+def _demand(workloads: Sequence[Workload], clusters: Sequence[int] = CLUSTERS) -> str:
     """How many times the GPUs of each cluster the jobs ask for, and how many the interactive ones at once.
 
-    Both decide how long which jobs have to wait, whatever the policy.
+    Both decide how long which jobs have to wait, whatever the policy. Of several draws: the mean, the most.
     """
-    gpu_s = float(np.dot([job.gpus for job in workload.jobs], true_durations_s(workload)))
-    submitted_s = [job.submitted_s for job in workload.jobs]
-    mean_gpus = gpu_s / max(max(submitted_s) - min(submitted_s), 1.0)
+    mean_gpus = np.mean([_asked_gpus(workload) for workload in workloads])
     times = ", ".join(f"{mean_gpus / gpus:.1f} times {gpus} GPUs" for gpus in clusters)
-    interactive = [job.kind is Kind.INTERACTIVE for job in workload.jobs]
-    most = most_gpus_at_once(workload, np.array(interactive, dtype=np.bool_))
+    most = max(_most_interactive_gpus(workload) for workload in workloads)
     return (
         f"while jobs arrive, the whole workload asks for {times}; without deadlines elasticflow serves by "
         "submission, so that interactive jobs wait behind all that came before; interactive jobs alone would "
         f"hold up to {most} GPUs at once if none waited: on fewer, some wait for each other"
     )
+
+
+def _asked_gpus(workload: Workload) -> float:
+    """GPUs that all jobs ask for on average while they arrive."""
+    gpu_s = float(np.dot([job.gpus for job in workload.jobs], true_durations_s(workload)))
+    submitted_s = [job.submitted_s for job in workload.jobs]
+    return gpu_s / max(max(submitted_s) - min(submitted_s), 1.0)
+
+
+def _most_interactive_gpus(workload: Workload) -> int:
+    interactive = [job.kind is Kind.INTERACTIVE for job in workload.jobs]
+    return most_gpus_at_once(workload, np.array(interactive, dtype=np.bool_))
 
 
 def most_gpus_at_once(workload: Workload, of: BoolArray) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from stretto.clusters import read_cluster_file
 from stretto.clusters.demand import PERIOD_S, made_demand
 from stretto.clusters.files import write_cluster
+from stretto.experiments.draws import seeds_of
 from stretto.experiments.lyra.policies import FIFO, LENT_FIRST, POLLUX, SCALING, known, loaning, ratio
 from stretto.experiments.lyra.runs import CLUSTER, USUAL, Scheme, times
 from stretto.experiments.reproduction import Bound, Input, Made, Request, Row, rows_over_seeds
@@ -20,7 +21,6 @@ from stretto.sim import metrics
 from stretto.sim.result import Result
 
 SERVERS = 4  # of each kind, with 8 GPUs each
-SEEDS = (0, 1, 2)
 ELASTIC = "elastic=0.0555"  # 10 of the 180 jobs
 HOURS = 24.0  # of the lender's demand; submissions last 8
 # Table 10: mean, median and p95 of queuing and of completion (s), preemption ratio. Its p95 of completion is
@@ -66,7 +66,7 @@ SCHEMES: Mapping[str, Scheme] = {
 
 def table10(request: Request) -> Made:
     """All schemes on a small cluster, over made traces of 180 jobs."""
-    seeds = SEEDS[: max(round(len(SEEDS) * request.scale), 1)]
+    seeds = seeds_of(request)
     with TemporaryDirectory(prefix="stretto-lyra-") as folder:
         specs = [run_of(scheme, Path(folder), seed) for scheme in SCHEMES.values() for seed in seeds]
         results = request.run(specs)
