@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -89,8 +89,8 @@ def _decoder(hint: Any) -> Decoder:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(_decoder(get_args(hint)[1]))
     if issubclass(hint, Enum):
-        return lambda value, name: _member(hint, value, name)
-    return lambda value, name: _plain(hint, value, name)
+        return partial(_member, {str(one.value): one for one in hint})
+    return partial(_plain, hint)
 
 
 def _tuple(inner: Decoder) -> Decoder:
@@ -112,15 +112,16 @@ def _mapping(inner: Decoder) -> Decoder:
 
 
 def _record(hint: Any) -> Decoder:
-    hints = get_type_hints(hint)
+    decoders = {key: _decoder(inner) for key, inner in get_type_hints(hint).items()}
 
     def decode(value: Any, name: str) -> Any:
         if not isinstance(value, dict):
             raise wrong(name, "an object", value)
         for key in value:
-            if key not in hints:
-                raise InputError(f"{name}: unknown key {shown(key)}, {did_you_mean(str(key), hints)}")
-        made = {key: _decoder(hints[key])(inner, f"{name}.{key}") for key, inner in value.items()}
+            if key not in decoders:
+                known = did_you_mean(str(key), decoders)
+                raise InputError(f"{name}: unknown key {shown(key)}, {known}")
+        made = {key: decoders[key](inner, f"{name}.{key}") for key, inner in value.items()}
         try:
             return hint(**made)
         except TypeError as error:  # a field without a default is missing
@@ -135,8 +136,7 @@ def _names(kind: Any) -> tuple[str, ...]:
     return tuple(entry.name for entry in fields(kind)) if is_dataclass(kind) else ()
 
 
-def _member(hint: type[Enum], value: Any, name: str) -> Enum:
-    choices = {str(one.value): one for one in hint}
+def _member(choices: Mapping[str, Enum], value: Any, name: str) -> Enum:
     if not isinstance(value, str) or value not in choices:
         raise wrong(name, f"one of {', '.join(choices)}", value)
     return choices[value]

@@ -33,7 +33,7 @@ from stretto.service.eventlog import Mark, Reached, Store, open_store, reached_i
 from stretto.service.eventlog.clock import Clock, read_clocks, resumed
 from stretto.service.eventlog.clock_watch import ClockWatch
 from stretto.service.eventlog.writer import LogWriter
-from stretto.service.gc_tuning import collect_all_periodically, look_at_the_young
+from stretto.service.gc_tuning import collect_all_periodically, look_at_the_young, put_off
 from stretto.service.http.app import app_of
 from stretto.service.http.certificates import CERTIFICATE, Certificates, why_distrusted
 from stretto.service.http.connections import Listener
@@ -108,9 +108,12 @@ async def serve(config: Config, announce: "asyncio.Future[str] | None" = None) -
         structured_logs(config.log, config.log_level),
         contextlib.ExitStack() as cleanup,
     ):
+        if not config.standby:  # which may stand by for weeks
+            cleanup.enter_context(put_off())
         promotion = await _promotion(config, prepared, store)
         if promotion is None:
             return ""
+        cleanup.enter_context(put_off())  # until all is there that stays
         try:
             return await _serve_as_leader(config, prepared, store, promotion, cleanup, announce)
         finally:

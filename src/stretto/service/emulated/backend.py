@@ -511,8 +511,7 @@ class EmulatedBackend:
                 ready_s=recorded.began_s,
                 started_s=recorded.began_s,
             )
-            job.workers[recorded.id] = worker
-            self._show(worker)
+            job.workers[recorded.id] = worker  # nobody follows yet: the first look is at all workers
         job.generation = (record.attempt, record.members.number)
         unready = [recorded.id for recorded in record.alive if recorded.life is WorkerPhase.RUNNING]
         if job.in_place and unready:

@@ -23,12 +23,11 @@ CHAIN_BYTES = 16  # chosen: against accidents and tidy hands, not against a user
 
 def chained(previous: bytes, seq: int, at_s: float, kind: str, subject: str, body: str) -> bytes:
     """The digest of an event as it is stored, behind that of the event before; b"" before the first."""
-    digest = hashlib.blake2b(previous, digest_size=CHAIN_BYTES)
-    digest.update(struct.pack("<qd", seq, at_s))
+    parts = [previous, struct.pack("<qd", seq, at_s)]
     for text in (kind, subject, body):
         part = text.encode(errors="surrogatepass")
-        digest.update(struct.pack("<q", len(part)) + part)
-    return digest.digest()
+        parts += (struct.pack("<q", len(part)), part)
+    return hashlib.blake2b(b"".join(parts), digest_size=CHAIN_BYTES).digest()
 
 
 # ── how far the log had come, in a file of its own: a log that has lost its end looks like a younger one ────

@@ -468,14 +468,19 @@ class UnknownEvent(InputError):
     """The log holds an event of a kind that this version does not know."""
 
 
+def check_known(kind: str) -> None:
+    """Raise UnknownEvent for a kind that we do not know."""
+    if kind not in KINDS:
+        raise UnknownEvent(f"the log holds an event of kind {kind!r}, written by a newer version")
+
+
 def event_of(kind: str, body: Mapping[str, Any]) -> Event:
     """The event that was written; fields that we do not know come from a newer version and are left out.
 
     Raises UnknownEvent for a kind that we do not know: a newer version wrote a fact that cannot be left out.
     InputError where the body lacks what every event of its kind says.
     """
-    if kind not in KINDS:
-        raise UnknownEvent(f"the log holds an event of kind {kind!r}, written by a newer version")
+    check_known(kind)
     made = KINDS[kind]
     names, lists = _fields(made.__name__)
     try:
