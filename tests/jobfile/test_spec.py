@@ -34,6 +34,20 @@ def test_what_an_older_log_lacks_takes_its_default() -> None:
     assert JobSpec.from_json({"run": "x"}) == JobSpec(run="x")
 
 
+def test_equal_parts_of_specifications_are_one_object() -> None:
+    one, other = (
+        JobSpec.from_json({"run": run, "resources": {"accelerators": [{"gpu_type": "", "gpus": 4}]}})
+        for run in ("x", "y")
+    )
+    assert one.resources is other.resources
+
+
+def test_a_part_that_only_compares_equal_is_looked_at_anew() -> None:
+    JobSpec.from_json({"run": "x", "resources": {"gpus_per_worker": 1}})
+    with pytest.raises(InputError, match="gpus_per_worker must be a whole number, got True"):
+        JobSpec.from_json({"run": "x", "resources": {"gpus_per_worker": True}})
+
+
 @pytest.mark.parametrize(
     ("stored", "said"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 from stretto.jobfile import JobSpec
 from stretto.service.eventlog import Unrecorded, open_store
+from stretto.service.gc_tuning import look_at_the_young, put_off
 from stretto.service.recovery import Recovery
 from stretto.service.scheduling.scheduler import scheduler_of
 from stretto.service.state import events as happened
@@ -35,6 +36,19 @@ def looks() -> Iterator[list[str]]:
     finally:
         gc.set_threshold(*before)
         gc.callbacks.remove(note)
+
+
+def test_the_young_are_looked_at_from_then_on_and_what_was_there_is_not() -> None:
+    before = gc.get_threshold()
+    try:
+        with put_off():
+            there: list[list[int]] = [[] for _ in range(JOBS)]
+            look_at_the_young()
+            assert gc.isenabled()
+            assert gc.get_freeze_count() > len(there)
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
 
 
 def test_nothing_is_looked_for_while_the_log_is_read(looks: list[str], tmp_path: Path) -> None:

@@ -67,9 +67,10 @@ def encoded(value: Any) -> Any:
 
 def decoded(hint: Any, value: Any, name: str) -> Any:
     """The value of type `hint` that `encoded` wrote as `value`. Raises InputError."""
-    return _decoder(hint)(value, name)
+    return (_record(hint) if is_dataclass(hint) else _decoder(hint))(value, name)
 
 
+MOST_SHARED = 1_000  # records of one kind; chosen
 Decoder = Callable[[Any, str], Any]  # of a value and its name
 
 
@@ -83,7 +84,7 @@ def _decoder(hint: Any) -> Decoder:
         inner = _decoder(next(argument for argument in get_args(hint) if argument is not type(None)))
         return lambda value, name: None if value is None else inner(value, name)
     if is_dataclass(hint):
-        return _record(hint)
+        return _shared(_record(hint))
     if origin is tuple:
         return _tuple(_decoder(get_args(hint)[0]))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -111,6 +112,23 @@ def _mapping(inner: Decoder) -> Decoder:
     return decode
 
 
+def _shared(decode: Decoder) -> Decoder:
+    """Equal records are one object: most jobs ask for the same resources, say, and restart alike."""
+    known: dict[str, Any] = {}
+
+    def decode_once(value: Any, name: str) -> Any:
+        text = repr(value)  # unlike equality it tells 1, 1.0 and True apart
+        if text not in known:
+            record = decode(value, name)
+            if len(known) == MOST_SHARED:
+                known.clear()
+            known[text] = record
+        return known[text]
+
+    return decode_once
+
+
+@cache
 def _record(hint: Any) -> Decoder:
     decoders = {key: _decoder(inner) for key, inner in get_type_hints(hint).items()}
 

@@ -403,13 +403,11 @@ class Reconciler:
 
     def _note(self, record: JobRecord) -> None:
         """What a job that changed holds, and whether it waits for GPUs to be free."""
-        self._occupied.put(record.id, _slots(record))
-        if not any(worker.life is WorkerPhase.WANTED for worker in record.alive):
-            self.dispatcher.start_errors.pop(record.id, None)
-        wanted = wanted_slots(self.log_writer.state, record)
-        if not record.has_ended and not {(worker.node, worker.mask) for worker in record.alive}.issuperset(
-            wanted
-        ):
+        slots, errors = _slots(record), self.dispatcher.start_errors
+        self._occupied.put(record.id, slots)
+        if record.id in errors and not any(worker.life is WorkerPhase.WANTED for worker in record.alive):
+            del errors[record.id]
+        if not record.has_ended and not set(slots).issuperset(wanted_slots(self.log_writer.state, record)):
             self._waiting.add(record.id)
         else:
             self._waiting.discard(record.id)

@@ -31,6 +31,7 @@ from stretto.service.state.records import (
     JobRecord,
     Worker,
     WorkerPhase,
+    gpus_in,
     incarnation_in,
     orphaned_by,
     worker_id,
@@ -102,7 +103,7 @@ def slots_of(allocation: Allocation | None, gpus_per_worker: int = 1) -> list[Sl
         return []
     slots: list[Slot] = []
     for node, mask in zip(allocation.nodes, allocation.masks, strict=True):
-        gpus = [1 << gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1]
+        gpus = [1 << gpu for gpu in gpus_in(mask)]
         slots += [
             (node, sum(gpus[first : first + gpus_per_worker]))
             for first in range(0, len(gpus), gpus_per_worker)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from math import inf, isnan, nan
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,6 +41,12 @@ class WorkerPhase(StrEnum):
     ENDED = "ended"  # none of its processes is left
 
 
+@lru_cache(maxsize=10_000)
+def gpus_in(mask: int) -> tuple[int, ...]:
+    """Numbers of the GPUs of a mask; of all nodes together there are few different ones."""
+    return tuple(gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1)
+
+
 @equal_as_tuples
 @dataclass(slots=True)
 class Worker:
@@ -73,7 +80,7 @@ class Worker:
     @property
     def gpus(self) -> tuple[int, ...]:
         """Numbers of its GPUs on the node."""
-        return tuple(gpu for gpu in range(self.mask.bit_length()) if self.mask >> gpu & 1)
+        return gpus_in(self.mask)
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,9 +276,11 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     actions = still_apply(state.placement, actions_of(event.actions, state.cluster), why_stale, drop)
     if actions:
         state.placement = state.placement.changed({action.job: action.after for action in actions})
+    by_policy = Cause(CauseKind.POLICY, state.configured.policy)
     for action in actions:
-        record = state.jobs[action.job]
-        state.hold(record, action.after, now_s, _cause(state, event.preempted.get(action.job)), event.due)
+        record, preempted = state.jobs[action.job], event.preempted.get(action.job)
+        cause = by_policy if preempted is None else _cause_of(state, preempted)
+        state.hold(record, action.after, now_s, cause, event.due)
         state.touch(record.id)
         if action.job in event.preempted:
             by, priority, gpus = event.preempted[action.job]
@@ -291,10 +293,8 @@ def _decided(state: State, event: happened.Decided, now_s: float) -> None:
     state.decisions += 1
 
 
-def _cause(state: State, preempted: tuple[str, int, int] | None) -> Cause:
-    """What a decision takes is charged to the job of higher priority that needs it, else the policy."""
-    if preempted is None:
-        return Cause(CauseKind.POLICY, state.configured.policy)
+def _cause_of(state: State, preempted: tuple[str, int, int]) -> Cause:
+    """What a decision takes is charged to the job of higher priority that needs it."""
     other = state.jobs.get(preempted[0])
     user, queue = ("", "") if other is None else (other.user, other.queue)
     return Cause(CauseKind.JOB, preempted[0], user, queue)
