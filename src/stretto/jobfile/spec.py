@@ -67,11 +67,17 @@ def encoded(value: Any) -> Any:
 
 def decoded(hint: Any, value: Any, name: str) -> Any:
     """The value of type `hint` that `encoded` wrote as `value`. Raises InputError."""
-    return (_record(hint) if is_dataclass(hint) else _decoder(hint))(value, name)
+    return _decoder_of_whole(hint)(value, name)
 
 
 MOST_SHARED = 1_000  # records of one kind; chosen
 Decoder = Callable[[Any, str], Any]  # of a value and its name
+
+
+@cache
+def _decoder_of_whole(hint: Any) -> Decoder:
+    """As `_decoder`, of what is no part of anything, and so not shared."""
+    return _record(hint) if is_dataclass(hint) else _decoder(hint)
 
 
 @cache
@@ -90,7 +96,7 @@ def _decoder(hint: Any) -> Decoder:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(_decoder(get_args(hint)[1]))
     if issubclass(hint, Enum):
-        return partial(_member, {str(one.value): one for one in hint})
+        return partial(_member, {str(member.value): member for member in hint})
     return partial(_plain, hint)
 
 
@@ -128,7 +134,6 @@ def _shared(decode: Decoder) -> Decoder:
     return decode_once
 
 
-@cache
 def _record(hint: Any) -> Decoder:
     decoders = {key: _decoder(inner) for key, inner in get_type_hints(hint).items()}
 
