@@ -264,7 +264,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "chronus",
             estimator.figure8,
             6,
-            "4 min",
+            "7 min",
             causes=unisched_causes.figure8,
         ),
         Experiment(
@@ -284,7 +284,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "18 min",
         ),
         Experiment(
-            "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "15 min"
+            "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "22 min"
         ),
         Experiment(
             "unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16, "13 min"

@@ -147,10 +147,12 @@ def figures_over_seeds(name: str, results: Sequence[Result]) -> list[Row]:
     """The rows of simulations of several made workloads, with the interval of their mean."""
     missed = [miss_rate(result) for result in results]
     took_s = [best_effort_jct_s(result) for result in results]
+    decisions_ms = [result.decision_ms for result in results]
     return [
         *rows_over_seeds(name, "R_slo", None, [each for each in missed if each is not None]),
         *rows_over_seeds(name, "best_effort_jct_s", None, [each for each in took_s if each is not None]),
-        Row(name, "policy_ms_max", None, max(float(result.decision_ms.max()) for result in results)),
+        # The longest of so many decisions would say what else the machine did.
+        Row(name, "policy_ms_p50", None, metrics.percentile(np.concatenate(decisions_ms), 50)),
     ]
 
 
