@@ -124,12 +124,13 @@ def _shared(decode: Decoder) -> Decoder:
 
     def decode_once(value: Any, name: str) -> Any:
         text = repr(value)  # unlike equality it tells 1, 1.0 and True apart
-        if text not in known:
+        record = known.get(text)
+        if record is None:  # it may be forgotten meanwhile: jobs are read in several threads
             record = decode(value, name)
-            if len(known) == MOST_SHARED:
+            if len(known) >= MOST_SHARED:
                 known.clear()
             known[text] = record
-        return known[text]
+        return record
 
     return decode_once
 
