@@ -67,7 +67,8 @@ def started(workers: WorkerTable, guards: list[tuple[int, int]], command: str = 
 
 def has_said(workers: WorkerTable, line: str) -> bool:
     """Whether it has written this line: it has done then what comes before it."""
-    return line in (workers.known["j.1.0"].run / "log").read_text().splitlines()
+    log = workers.known["j.1.0"].run / "log"
+    return log.exists() and line in log.read_text().splitlines()
 
 
 def ended(workers: WorkerTable) -> dict[str, Any]:
