@@ -134,11 +134,11 @@ def test_chronus_is_run_with_each_of_unischeds_parts() -> None:
 def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RunSpec] = []
 
-    def run(request: Request, cases: Sequence[runs.Case]) -> dict[runs.Case, Result]:
+    def run(request: Request, cases: Sequence[runs.Case]) -> dict[runs.Case, list[Result]]:
         asked.extend(runs.spec_of(request, case) for case in cases)
         return {}
 
-    monkeypatch.setattr(runs, "run_cases", run)
+    monkeypatch.setattr(runs, "run_draws", run)
     figure12(MADE)
     aside = {
         int(spec.settings.get("policy.profiling_gpus", 0))
@@ -152,6 +152,33 @@ def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pyte
 def test_only_a_part_of_the_arrivals_says_that_it_fills_nothing() -> None:
     said = {scale: runs.notes_of(replace(MADE, scale=scale)) for scale in (0.1, 1.0)}
     assert len(said[0.1]) == len(said[1.0]) + 1
+
+
+def test_made_workloads_are_drawn_several_times_and_real_ones_are_not() -> None:
+    whole = replace(MADE, scale=1.0)
+    made, real = (runs.Case("one", workload, "hydra", {}) for workload in ("H_MIX2", "P_MIX2"))
+    assert [draw.seed for draw in runs.draws_of(whole, made)] == [0, 1, 2]
+    assert len({runs.spec_of(whole, draw).trace for draw in runs.draws_of(whole, made)}) == 3
+    assert runs.draws_of(whole, real) == [real]
+    assert len(runs.draws_of(MADE, made)) == 1
+
+
+def test_a_figure_of_several_draws_is_their_mean_with_an_interval() -> None:
+    def avg_jct_s(result: Result) -> float | None:
+        return float(result.jct_s.mean()) if len(result.jct_s) else None
+
+    cases = [runs.Case("one", "H_MIX2", "hydra", {}, seed=seed) for seed in (0, 1)]
+    drawn = list(runs.run_cases(MADE, cases).values())
+    mean, half = runs.rows_of_draws("one", "avg_jct_s", avg_jct_s, drawn)
+    assert mean.ours == pytest.approx(np.mean([avg_jct_s(result) for result in drawn]))
+    assert (half.metric, (half.ours or 0.0) > 0.0) == ("avg_jct_s_plus_minus", True)
+
+
+def test_the_longest_decision_is_shown_of_one_draw_alone() -> None:
+    case = runs.Case("one", "H_MIX2", "hydra", {})
+    result = runs.run_cases(MADE, [case])[case]
+    shown = [{row.metric for row in runs.figures_of("one", [result] * draws)} for draws in (1, 2)]
+    assert ["policy_ms_max" in metrics for metrics in shown] == [True, False]
 
 
 def test_the_miss_rate_is_one_minus_the_mean_share_of_rewards() -> None:

@@ -237,8 +237,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "UniSched (TPDS 2024), figures 6a and 6b",
             "chronus",
             unisched.figure6,
-            84,
-            not_whole="84 simulations of more than a minute each",
+            168,
+            not_whole="168 simulations of more than a minute each",
             causes=unisched_causes.figure6,
         ),
         Experiment(
@@ -246,7 +246,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "UniSched (TPDS 2024), figures 6c and 6d",
             "",
             unisched.figure6_density,
-            35,
+            105,
             not_whole="a simulation of 3Sigma takes 4 minutes at density 1, and over 9 at density 1.2",
         ),
         Experiment(
@@ -263,7 +263,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "UniSched (TPDS 2024), figure 8",
             "chronus",
             estimator.figure8,
-            6,
+            12,
             "7 min",
             causes=unisched_causes.figure8,
         ),
@@ -272,22 +272,22 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "UniSched (TPDS 2024), figure 9",
             "chronus",
             unisched_parts.figure9,
-            62,
-            not_whole="62 simulations of more than two minutes each",
+            132,
+            not_whole="132 simulations of more than two minutes each",
         ),
         Experiment(
             "unisched-fig10",
             "UniSched (TPDS 2024), figure 10",
             "chronus",
             unisched_parts.figure10,
-            20,
+            48,
             "18 min",
         ),
         Experiment(
             "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "22 min"
         ),
         Experiment(
-            "unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 16, "13 min"
+            "unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 32, "13 min"
         ),
     )
 }

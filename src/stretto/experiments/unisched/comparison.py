@@ -1,6 +1,6 @@
 """UniSched beside other policies: table III, figures 6 and 12."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import numpy as np
@@ -16,15 +16,18 @@ from stretto.experiments.unisched.runs import (
     PHILLY,
     TESTBED,
     Case,
+    Figure,
     Settings,
     best_effort_jct_s,
     figures_of,
     inputs_of,
+    mean_of,
     miss_rate,
     notes_of,
     policies,
     rows_of,
     run_cases,
+    run_draws,
     workloads_of,
 )
 from stretto.sim.result import Result
@@ -55,9 +58,9 @@ def figure6(request: Request) -> Made:
         for workload in workloads_of(request, (*HELIOS, *PHILLY))
         for policy in policies()
     ]
-    results = run_cases(request, cases)
-    rows = [row for case, result in results.items() for row in figures_of(case.name, result)]
-    by_key = {(case.cluster, case.workload, case.policy): result for case, result in results.items()}
+    results = run_draws(request, cases)
+    rows = [row for case, draws in results.items() for row in figures_of(case.name, draws)]
+    by_key = {(case.cluster, case.workload, case.policy): draws for case, draws in results.items()}
     rows += _ratios("R_slo, SLO workloads", by_key, DEADLINE_AWARE, miss_rate, SLO_RATIO, ("SLO",))
     rows += _ratios("R_slo, MIX workloads", by_key, DEADLINE_AWARE, miss_rate, MIX_RATIO, ("MIX1", "MIX2"))
     rows += _ratios("R_slo, MIX workloads", by_key, LEARNERS, miss_rate, LEARNERS_RATIO, ("MIX1", "MIX2"))
@@ -113,9 +116,9 @@ def figure6_density(request: Request) -> Made:
         for density in DENSITIES
         for policy in policies()
     ]
-    results = run_cases(request, cases)
-    rows = [row for case, result in results.items() for row in figures_of(case.name, result)]
-    by_key = {(case.recipe, case.workload, case.policy): result for case, result in results.items()}
+    results = run_draws(request, cases)
+    rows = [row for case, draws in results.items() for row in figures_of(case.name, draws)]
+    by_key = {(case.recipe, case.workload, case.policy): draws for case, draws in results.items()}
     baselines = (*DEADLINE_AWARE, *LEARNERS)
     rows += _ratios("R_slo", by_key, baselines, miss_rate, DENSITY_RATIO, ("MIX2",))
     return inputs_of(request), rows, notes_of(request)
@@ -152,16 +155,16 @@ def figure12(request: Request) -> Made:
 
 def _ratios(
     what: str,
-    by_key: Mapping[tuple[str, str, str], Result],
+    by_key: Mapping[tuple[str, str, str], Sequence[Result]],
     others: Sequence[str],
-    figure: Callable[[Result], float | None],
+    figure: Figure,
     stated: tuple[float, float],
     mixes: Sequence[str],
 ) -> list[Row]:
-    """Least and most of others' figures over UniSched's, over the workloads of these mixes."""
+    """Least and most of others' figures over UniSched's, means over draws, over these mixes' workloads."""
     ratios = []
-    for (where, workload, policy), result in by_key.items():
-        ours, theirs = figure(by_key[where, workload, "unisched"]), figure(result)
+    for (where, workload, policy), draws in by_key.items():
+        ours, theirs = (mean_of(figure, each) for each in (by_key[where, workload, "unisched"], draws))
         if (
             policy in others
             and workload.partition("_")[2] in mixes

@@ -10,7 +10,7 @@ from stretto.clusters import read_cluster
 from stretto.estimate.learning_curves import all_epochs_to_reach
 from stretto.estimate.placement_runtime import iteration_s
 from stretto.experiments.ones.switches import suspended_and_resumed
-from stretto.experiments.reproduction import Bound, Input, Made, Request, Row
+from stretto.experiments.reproduction import Bound, Input, Made, Request, Row, rows_over_seeds
 from stretto.experiments.spec import set_up
 from stretto.experiments.unisched.measured import Equation
 from stretto.experiments.unisched.runs import (
@@ -22,13 +22,17 @@ from stretto.experiments.unisched.runs import (
     RESTART_S,
     USUAL,
     Case,
+    draws_of,
     inputs_of,
+    mean_of,
     notes_of,
-    run_cases,
+    rows_of_draws,
+    run_draws,
     spec_of,
     workloads_of,
 )
-from stretto.model import Cluster, FloatArray, InputError, Job, JobId
+from stretto.model import BoolArray, Cluster, FloatArray, InputError, Job, JobId
+from stretto.sim.result import Result
 from stretto.sim.settings import Scaling, SimSettings
 from stretto.sim.truth.scaling import Curves
 from stretto.traces.helios_made import MODELS
@@ -119,10 +123,11 @@ def figure7(request: Request) -> Made:
         rows.append(Row(f"c {part:.0%} of the training", "median_error", None, float(np.median(wrong))))
     most: Bound = "at most"
     for workload in HELIOS:
-        for kind, errors in half_way_errors(request, workload).items():
-            rows.append(
-                Row(f"d {workload}, {kind}", "mean_error", HALF_WAY_ERROR, float(errors.mean()), most)
-            )
+        case = Case("half way", workload, "unisched", {})
+        drawn = [half_way_errors(request, draw) for draw in draws_of(request, case)]
+        for kind in drawn[0]:
+            means = [float(draw[kind].mean()) for draw in drawn]
+            rows += rows_over_seeds(f"d {workload}, {kind}", "mean_error", HALF_WAY_ERROR, means, most)
     inputs = [
         Input(
             "speeds by number of GPUs and nodes", False, "the built-in catalogue of models, one local batch"
@@ -167,14 +172,12 @@ def epoch_errors(part: float, rng: np.random.Generator) -> FloatArray:
     return wrong
 
 
-def half_way_errors(request: Request, workload: str) -> dict[str, FloatArray]:
+def half_way_errors(request: Request, case: Case) -> dict[str, FloatArray]:
     """By class of job, (jobs,) relative errors of ends that curves foretell in the middle of a training."""
-    workload_made, _ = set_up(
-        spec_of(replace(request, scale=1.0), Case("half way", workload, "unisched", {}))
-    )
+    workload, _ = set_up(spec_of(replace(request, scale=1.0), case))
     trained = [
         (job, job.goal, truth.learning)
-        for job, truth in zip(workload_made.jobs, workload_made.truths, strict=True)
+        for job, truth in zip(workload.jobs, workload.truths, strict=True)
         if job.goal is not None and truth.learning is not None and truth.learning.epochs > 1
     ]
     trained = trained[: 2 * CURVES]  # chosen: beyond so many nothing new is to be seen
@@ -192,14 +195,27 @@ def half_way_errors(request: Request, workload: str) -> dict[str, FloatArray]:
 
 def figure8(request: Request) -> Made:
     """How often jobs are stopped and go on later, with deadlines and without."""
-    workloads = workloads_of(request, (*HELIOS, *PHILLY))
+    cases = [Case(name, name, "unisched", {}) for name in workloads_of(request, (*HELIOS, *PHILLY))]
     rows, stops = [], []
-    for case, result in run_cases(request, [Case(name, name, "unisched", {}) for name in workloads]).items():
-        due = np.isfinite(result.requests.deadline_s)
-        stops.append(float(result.restarts[due].mean()))
-        rows.append(Row(case.name, "restarts_with_deadline", None, stops[-1]))
-        if not due.all():
-            rows.append(Row(case.name, "restarts_best_effort", None, float(result.restarts[~due].mean())))
-    for word, stated, ours in (("least", STOPS[0], min(stops)), ("most", STOPS[1], max(stops))):
+    for case, draws in run_draws(request, cases).items():
+        rows += rows_of_draws(case.name, "restarts_with_deadline", stops_with_deadline, draws)
+        rows += rows_of_draws(case.name, "restarts_best_effort", stops_of_best_effort, draws)
+        stops.append(mean_of(stops_with_deadline, draws))
+    known = [count for count in stops if count is not None]
+    for word, stated, ours in (("least", STOPS[0], min(known)), ("most", STOPS[1], max(known))):
         rows.append(Row("jobs with deadlines, over the workloads", word, stated, ours))
     return inputs_of(request), rows, notes_of(request)
+
+
+def stops_with_deadline(result: Result) -> float | None:
+    """How often a job with a deadline was stopped, on average."""
+    return _stops(result, np.isfinite(result.requests.deadline_s))
+
+
+def stops_of_best_effort(result: Result) -> float | None:
+    """The same of the others; None where every job has a deadline."""
+    return _stops(result, np.isinf(result.requests.deadline_s))
+
+
+def _stops(result: Result, some: BoolArray) -> float | None:
+    return float(result.restarts[some].mean()) if some.any() else None

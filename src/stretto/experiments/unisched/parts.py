@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from stretto.experiments.draws import merged
 from stretto.experiments.reproduction import Made, Request, Row
 from stretto.experiments.spec import run_spec
 from stretto.experiments.unisched.runs import (
@@ -9,13 +10,14 @@ from stretto.experiments.unisched.runs import (
     PHILLY,
     RESTART_S,
     Case,
+    draws_of,
     figures_of,
-    figures_over_seeds,
     inputs_of,
-    miss_rate,
+    miss_rate_of_goals,
     notes_of,
     rows_of,
-    run_cases,
+    rows_of_draws,
+    run_draws,
     spec_of,
     workloads_of,
 )
@@ -27,7 +29,6 @@ OVERHEADS = (1, 2, 3, 4)  # times the usual cost of a suspension; the paper's ax
 ERRORS = (0.0, 0.2, 0.4, 0.6, 0.8)  # standard deviations of the noise; beyond 0.4 chosen
 LEASES_MIN = (5, 10, 20, 30)  # of jobs with deadlines; figure 10a
 HOSTILE = (0.0, 0.2, 0.4, 0.6, 0.8)  # shares; chosen, the axis is only drawn
-SEEDS = range(3)  # of made workloads; chosen
 SCALES = {"gpu8-256": 256, "gpu8-640": 640, "gpu8-960": 960}  # GPUs; chosen
 EXACT = 1e-4  # chosen: a plan this near the bound counts as proved optimal
 SOLVER_MS = 10_000.0  # section VI-B: the solver takes less at any scale
@@ -64,12 +65,12 @@ def figure9(request: Request) -> Made:
         for error in ERRORS
     ]
     rows = []
-    for case, result in run_cases(request, cases).items():
+    for case, draws in run_draws(request, cases).items():
         if case.name.startswith("b "):
-            rows.append(Row(case.name, "R_slo_of_goals", None, miss_rate(result, goals_only=True)))
-        rows += figures_of(case.name, result)
+            rows += rows_of_draws(case.name, "R_slo_of_goals", miss_rate_of_goals, draws)
+        rows += figures_of(case.name, draws)
         if case.name.startswith("a "):
-            rows.append(Row(case.name, "longest_wait_to_be_profiled_s", None, _longest_wait_s(result)))
+            rows += rows_of_draws(case.name, "longest_wait_to_be_profiled_s", _longest_wait_s, draws)
     stated = (
         "longest wait to be profiled: 2,105 s static, 840 s unified, for a workload that is not named",
         "static profiling has two nodes, as in the paper, on which the bursts of P_* wait for hours",
@@ -98,7 +99,7 @@ def figure10(request: Request) -> Made:
     for cluster, gpus in SCALES.items():
         density = gpus / SCALES[max(SCALES, key=SCALES.__getitem__)]
         case = Case(f"d {gpus} GPUs", "H_MIX2", "unisched", {}, cluster, f"density={density:.3f}")
-        rows += _decisions(request, case)
+        rows += merged([_decisions(request, draw) for draw in draws_of(request, case)])
     stated = "d: the paper's 10 s are of its solver alone, ours of whole decisions"
     return inputs_of(request), rows, (*notes_of(request), stated)
 
@@ -112,17 +113,11 @@ def figure11(request: Request) -> Made:
             "unisched",
             {"policy.joint": on},
             recipe=f"hostile={share:g}",
-            seed=seed,
         )
         for share in HOSTILE
         for word, on in (("joint", True), ("consolidated", False))
-        for seed in SEEDS
     ]
-    by_name: dict[str, list[Result]] = {}
-    for case, result in run_cases(request, cases).items():
-        by_name.setdefault(case.name, []).append(result)
-    rows = [row for name, results in by_name.items() for row in figures_over_seeds(name, results)]
-    return inputs_of(request), rows, (*notes_of(request), f"{len(SEEDS)} made workloads")
+    return inputs_of(request), rows_of(request, cases), notes_of(request)
 
 
 def _longest_wait_s(result: Result) -> float:

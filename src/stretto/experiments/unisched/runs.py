@@ -1,10 +1,11 @@
 """Simulations of UniSched's evaluation: workloads, what each policy is told, and what is reported."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stretto.experiments.draws import draws_words, seeds_of
 from stretto.experiments.reproduction import Input, Request, Row, data_set, rows_over_seeds
 from stretto.experiments.spec import RunSpec
 from stretto.policies.registry import policy_names
@@ -113,8 +114,22 @@ def _text(value: object) -> str:
 def rows_of(request: Request, cases: Sequence[Case]) -> list[Row]:
     """The rows of all cases."""
     return [
-        row for case, result in run_cases(request, cases).items() for row in figures_of(case.name, result)
+        row for case, results in run_draws(request, cases).items() for row in figures_of(case.name, results)
     ]
+
+
+def run_draws(request: Request, cases: Sequence[Case]) -> dict[Case, list[Result]]:
+    """The results of every case: of several draws of a workload that is made, one of a real one."""
+    drawn = {case: draws_of(request, case) for case in cases}
+    results = run_cases(request, [draw for draws in drawn.values() for draw in draws])
+    return {case: [results[draw] for draw in draws] for case, draws in drawn.items()}
+
+
+def draws_of(request: Request, case: Case) -> list[Case]:
+    """The case with each seed of its made workload, as many as the scale leaves; a real one has no other."""
+    if case.workload not in HELIOS:
+        return [case]
+    return [replace(case, seed=seed) for seed in seeds_of(request)]
 
 
 def run_cases(request: Request, cases: Sequence[Case]) -> dict[Case, Result]:
@@ -128,11 +143,20 @@ def run_cases(request: Request, cases: Sequence[Case]) -> dict[Case, Result]:
 # ── what came of them ─────────────────────────────────────────────────────────────────────────────
 
 
-def miss_rate(result: Result, goals_only: bool = False) -> float | None:
+def miss_rate(result: Result) -> float | None:
     """R_slo: one minus the mean share of its reward that a job with deadlines earned."""
+    return _miss_rate(result, range(len(result.requests.jobs)))
+
+
+def miss_rate_of_goals(result: Result) -> float | None:
+    """The same of the jobs that stop by performance."""
     jobs = result.requests.jobs
-    rows = [row for row, job in enumerate(jobs) if job.goal is not None or not goals_only]
-    shares = metrics.share_of_rewards([jobs[row] for row in rows], result.completed_s[rows])
+    return _miss_rate(result, [row for row, job in enumerate(jobs) if job.goal is not None])
+
+
+def _miss_rate(result: Result, rows: Sequence[int]) -> float | None:
+    jobs = [result.requests.jobs[row] for row in rows]
+    shares = metrics.share_of_rewards(jobs, result.completed_s[rows])
     return metrics.weighted_deadline_miss_rate(shares, most=1.0) if len(shares) else None
 
 
@@ -143,27 +167,37 @@ def best_effort_jct_s(result: Result) -> float | None:
     return float(jct_s.mean()) if len(jct_s) else None
 
 
-def figures_over_seeds(name: str, results: Sequence[Result]) -> list[Row]:
-    """The rows of simulations of several made workloads, with the interval of their mean."""
-    missed = [miss_rate(result) for result in results]
-    took_s = [best_effort_jct_s(result) for result in results]
-    decisions_ms = [result.decision_ms for result in results]
-    return [
-        *rows_over_seeds(name, "R_slo", None, [each for each in missed if each is not None]),
-        *rows_over_seeds(name, "best_effort_jct_s", None, [each for each in took_s if each is not None]),
-        # The longest of so many decisions would say what else the machine did.
-        Row(name, "policy_ms_p50", None, metrics.percentile(np.concatenate(decisions_ms), 50)),
-    ]
+Figure = Callable[[Result], float | None]
 
 
-def figures_of(name: str, result: Result) -> list[Row]:
-    """The rows of one simulation."""
-    return [
-        Row(name, "R_slo", None, miss_rate(result)),
-        Row(name, "best_effort_jct_s", None, best_effort_jct_s(result)),
-        Row(name, "policy_ms_p50", None, metrics.percentile(result.decision_ms, 50)),
-        Row(name, "policy_ms_max", None, float(result.decision_ms.max())),
+def mean_of(figure: Figure, results: Sequence[Result]) -> float | None:
+    """A figure's mean over the draws that have it."""
+    values = _known(figure, results)
+    return float(np.mean(values)) if values else None
+
+
+def rows_of_draws(name: str, metric: str, figure: Figure, results: Sequence[Result]) -> list[Row]:
+    """A figure's mean over draws, with its interval where there are several."""
+    values = _known(figure, results)
+    return rows_over_seeds(name, metric, None, values) if values else [Row(name, metric, None, None)]
+
+
+def _known(figure: Figure, results: Sequence[Result]) -> list[float]:
+    return [value for value in map(figure, results) if value is not None]
+
+
+def figures_of(name: str, results: Sequence[Result]) -> list[Row]:
+    """The rows of one case, over its draws."""
+    decisions_ms = np.concatenate([result.decision_ms for result in results])
+    rows = [
+        *rows_of_draws(name, "R_slo", miss_rate, results),
+        *rows_of_draws(name, "best_effort_jct_s", best_effort_jct_s, results),
+        Row(name, "policy_ms_p50", None, metrics.percentile(decisions_ms, 50)),
     ]
+    # The longest decision of several simulations would say what else the machine did.
+    if len(results) == 1:
+        rows.append(Row(name, "policy_ms_max", None, float(decisions_ms.max())))
+    return rows
 
 
 def inputs_of(request: Request) -> list[Input]:
@@ -189,6 +223,7 @@ def notes_of(request: Request) -> tuple[str, ...]:
     absent = [name for name in OTHERS if name not in policy_names()]
     notes = [
         f"scale {request.scale:g}: that share of the time over which jobs arrive",
+        f"H_*: {draws_words(len(seeds_of(request)))}",
         "the paper's figures are drawn without numbers; ranges beside ours are those of its text",
         "R_slo is one minus equation 15, which prints the attainment and calls it a miss rate",
         f"a suspension and resumption costs {RESTART_S:g} s and {MORE_PER_GPU_S:g} s for each further GPU. "
