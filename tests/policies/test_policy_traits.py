@@ -55,7 +55,7 @@ def test_a_policy_and_its_class_have_the_same_traits(name: str) -> None:
 def test_settings_that_traits_name_are_settings_of_the_policy(name: str) -> None:
     component = policy_class(name)
     traits = traits_of(component)
-    for given in (traits.reproducing, traits.artifact, traits.alone):
+    for given in (traits.reproducing, traits.artifact):
         assert set(settings_of(component, given, space="policy")) == set(given)
 
 

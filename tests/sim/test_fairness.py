@@ -15,7 +15,7 @@ from stretto.sim.fairness import share_of, with_fairness
 from stretto.sim.lenders import SimulatedLender
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
-from stretto.sim.settings import Fidelity, SimSettings
+from stretto.sim.settings import FairShare, Fidelity, SimSettings
 from stretto.testing.builders import a_cluster, a_job
 from stretto.traces.workload import Truth, Workload
 
@@ -113,16 +113,22 @@ def test_a_rigid_job_above_its_share_has_its_gpus_for_a_part_of_the_time() -> No
     assert found.fairness == pytest.approx(jct_s / (alone_s * contention), rel=1e-6)
 
 
-def test_an_adaptive_job_is_simulated_on_the_whole_gpus_of_its_share() -> None:
+@pytest.mark.parametrize("fair_share", list(FairShare))
+def test_an_adaptive_job_is_simulated_on_the_whole_gpus_around_its_share(fair_share: FairShare) -> None:
     cluster = share_of(read_cluster("sia-homo-64"), 0, 8)
-    pair = [a_job(name, 2, model="resnet18-cifar10", batch_size=256) for name in ("a", "b")]
-    found = fairness_of([(job, Truth()) for job in pair], cluster, "sia")
+    jobs = [a_job(name, 2, model="resnet18-cifar10", batch_size=256) for name in ("a", "b", "c")]
+    workload = Workload("made", jobs, [Truth()] * len(jobs))
+    setup = Setup(cluster, load_policy("sia"), SimSettings(fair_share=fair_share))
+    found = with_fairness(simulate(workload, setup), workload, setup)
     contention = metrics.contention_over_life(found.requests.submitted_s, found.completed_s)
-    shares = [max(1, int(8 / one + 1e-6)) for one in contention]
-    alone_s = [
-        float(fairness_alone(job, share_of(cluster, 0, gpus))) for job, gpus in zip(pair, shares, strict=True)
-    ]
-    assert rho(found) == pytest.approx(list(found.completed_s / alone_s), rel=1e-5)
+    ratios = []
+    for job, share, jct_s in zip(jobs, 8 / contention, found.completed_s, strict=True):
+        fewer, part = int(share), share % 1 if fair_share is FairShare.BETWEEN else 0.0
+        on_fewer_s, on_more_s = (
+            fairness_alone(job, share_of(cluster, 0, gpus)) for gpus in (fewer, fewer + 1)
+        )
+        ratios.append(jct_s / ((1 - part) * on_fewer_s + part * on_more_s))
+    assert rho(found) == pytest.approx(ratios, rel=1e-5)
 
 
 def fairness_alone(job: Job, cluster: Cluster) -> float:

@@ -1,5 +1,6 @@
 """Evolving integer matrices: limits for any population, worth by hand, quality against other searches."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.drawn import scaled
 from stretto.solve.genetic import (
     AllocationProblem,
     Population,
+    best_alone,
     crossed,
     evolve,
     filled,
@@ -251,6 +253,23 @@ def test_small_problems_are_solved_to_the_optimum(shape: tuple[int, int, int], l
         missed.append(1 - best_of_all(problem) / evolve(problem, start, 100, rng).worth[0])
     assert max(missed) < 0.05
     assert sum(miss > 1e-9 for miss in missed) <= 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("lumpy", [0.0, 1.0])
+def test_a_single_row_has_the_best_of_all_matrices(seed: int, lumpy: float) -> None:
+    problem = replace(concave(1, 3, seed, 4, lumpy), limit=np.array([[2, 4, 3]]))
+    found = best_alone(problem)
+    assert found.worth[0] == pytest.approx(best_of_all(problem))
+    assert is_allowed(problem, found.population).all()
+    assert found.worth == pytest.approx(worth_of(problem, found.population))
+
+
+def test_a_single_row_that_nothing_betters_keeps_what_it_has() -> None:
+    problem = concave(1, 3, 0)
+    at_last = np.array([[0, 0, 1]])
+    kept = replace(problem, current=at_last, kept_worth=np.full(1, problem.worth.max() + 1))
+    assert best_alone(kept).population[0].tolist() == at_last.tolist()
 
 
 def by_loops(problem: AllocationProblem, size: int, generations: int, seed: int) -> float:

@@ -186,7 +186,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "sia",
             sia.fairness,
             20,
-            not_whole="Pollux searches anew for each job as if that had its share of the cluster alone",
+            "20 min",
+            causes=sia_causes.fairness,
         ),
         Experiment(
             "sia-modes", "Sia (SOSP 2023), section 5.7", "sia", settings.modes, 15, causes=sia_causes.modes

@@ -64,9 +64,6 @@ class PolicyTraits:
     reproducing: Mapping[str, str] = field(default_factory=dict)  # where measured profiles are simulated
     artifact: Mapping[str, str] = field(default_factory=dict)  # in the fidelity of its published simulator
     former: Mapping[str, str] = field(default_factory=dict)  # in logs from before the settings were there
-    # The most that a setting need be for a job that has a cluster to itself, where a search through the
-    # shares of many jobs would take as long for one.
-    alone: Mapping[str, int] = field(default_factory=dict)
 
 
 class Policy(Protocol):

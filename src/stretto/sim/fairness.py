@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from math import floor, isnan, nan
-from typing import Any
 
 import numpy as np
 
-from stretto.model import Cluster, InputError, Job, Node, NodeId, TrainingLimits, View, traits_of
+from stretto.model import Cluster, InputError, Job, Node, NodeId, TrainingLimits, View
 from stretto.sim import metrics
 from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
+from stretto.sim.settings import FairShare
 from stretto.sim.setup import truth_of
 from stretto.sim.truth.training import TrainingTruth
 from stretto.sim.world import Starved
@@ -25,11 +25,11 @@ def with_fairness(result: Result, workload: Workload, setup: Setup) -> Result:
     """The result with every job's finish-time fairness ρ (Sia, equation 6), from its JCT alone on its share.
 
     The share on type t is max(1, G_t / N_avg) GPUs, N_avg the mean contention while the job was there. Under
-    a policy that sizes jobs by their goodput the job is simulated alone on the whole GPUs of its share. The
-    policy is the same, and so is the moment of a round at which it is submitted. If the share is smaller than
-    the least that the job can run on, it has that least for a part of the time. Under any other policy it
-    keeps its request. It has that for a part of the time where the share is smaller (Themis: T_j max(1, R /
-    share)).
+    a policy that sizes jobs by their goodput the job is simulated alone on its share. The policy is the same,
+    and so is the moment of a round at which it is submitted. A share of 3.7 GPUs lies between 3 and 4, as in
+    the published simulator of Sia (`sim.fair_share`). If the share is smaller than the least that the job can
+    run on, it has that least for a part of the time. Under any other policy it keeps its request. It has that
+    for a part of the time where the share is smaller (Themis: T_j max(1, R / share)).
 
     NaN on a type that the job does not accept, or that could not hold it even if it were empty.
     """
@@ -55,30 +55,35 @@ def _accepted(job: Job, cluster: Cluster) -> list[int]:
 
 def _simulated(setup: Setup) -> Alone:
     """Alone under the same policy; equal jobs on equal shares are simulated once."""
-    policy: Any = setup.policy
-    # A search through many jobs' shares would take as long for one: its policy says how much is enough.
-    enough = {name: min(most, vars(policy)[name]) for name, most in traits_of(policy).alone.items()}
-    setup = replace(setup, policy=replace(policy, **enough))
     truths = _truths(setup)
     reach = reach_of(setup.cluster)
     round_s = setup.policy.triggers.round_s
-    alone_s: dict[tuple[object, ...], float] = {}
+    known_s: dict[tuple[object, ...], float] = {}
 
     def seconds(job: Job, truth: Truth, kind: int, share: float) -> float:
         least = _least(job, truths(job).limits if isnan(truth.duration_s) else None, kind)
         if not least or least > reach[kind]:
             return nan
-        gpus = max(floor(share * (1 + ROUNDING)), least)
+        if share <= least:
+            return on_whole_gpus(job, truth, kind, least) * (least / share)
+        fewer = floor(share * (1 + ROUNDING))
+        part = share - fewer if setup.sim.fair_share is FairShare.BETWEEN else 0.0
+        alone_s = on_whole_gpus(job, truth, kind, fewer)
+        if part <= share * ROUNDING:
+            return alone_s
+        return (1 - part) * alone_s + part * on_whole_gpus(job, truth, kind, fewer + 1)
+
+    def on_whole_gpus(job: Job, truth: Truth, kind: int, gpus: int) -> float:
         lone = _lone(job, gpus, _same_moment_s(job.submitted_s, round_s))
         duration_s = None if isnan(truth.duration_s) else _duration_s(truth, setup.cluster)
         what = (job.model, job.batch_size, job.adaptivity, job.kind, job.preemptible, duration_s)
         key = (*what, lone.gpus, lone.min_gpus, lone.max_gpus, lone.submitted_s, kind, gpus)
-        if key not in alone_s:
+        if key not in known_s:
             alone = replace(truth, duration_s=nan if duration_s is None else duration_s, gpu_type="")
-            alone_s[key] = _run_alone(
+            known_s[key] = _run_alone(
                 lone, alone, replace(setup, cluster=share_of(setup.cluster, kind, gpus))
             )
-        return alone_s[key] * max(1.0, least / share)
+        return known_s[key]
 
     return seconds
 

@@ -48,6 +48,13 @@ class Scaling(StrEnum):
     CATALOGUE = "catalogue"  # as its model in the catalogue does, or the nearest one there
 
 
+class FairShare(StrEnum):
+    """On which GPUs a job is simulated alone where its share of the cluster is no whole number of them."""
+
+    BETWEEN = "between"  # between what it takes on one fewer and on one more, as in Sia's published simulator
+    WHOLE = "whole"  # on one fewer
+
+
 @dataclass(frozen=True, slots=True)
 class SimSettings(CheckedSettings, space="sim"):
     """Fields are set by `--set sim.FIELD=VALUE`."""
@@ -83,6 +90,7 @@ class SimSettings(CheckedSettings, space="sim"):
     # of a training job that starts again; None: as its model takes
     start_s: float | None = setting(None, at_least=0)
     scaling: Scaling = Scaling.LINEAR
+    fair_share: FairShare = FairShare.BETWEEN
     # share of its speed that every worker beyond the fewest lacks; Lyra, section 7.2
     scaling_loss: float = setting(0.0, at_least=0, below=1)
     # share of its speed that a job lacks for each level of the topology on which it is in several domains

@@ -140,6 +140,24 @@ def evolve(
     return Evolved(parents[ranked], worth[ranked])
 
 
+def best_alone(problem: AllocationProblem) -> Evolved:
+    """What is best for a single row, without a search: every total, in as few columns as can be.
+
+    Exact where the row is worth no less on fewer columns. What it has now comes first among equals.
+    """
+    room = np.minimum(problem.limit[0], problem.capacity)
+    largest_first = np.argsort(-room, kind="stable")
+    taken = np.cumsum(room[largest_first]) - room[largest_first]
+    totals = np.arange(problem.most[0] + 1)[:, None]
+    packed = np.zeros((len(totals), len(room)), dtype=np.int64)
+    packed[:, largest_first] = np.clip(totals - taken, 0, room[largest_first])
+    rows = np.concatenate([problem.current, packed])[:, None].astype(np.int8)
+    rows = rows[is_allowed(problem, rows)]
+    worth = worth_of(problem, rows)
+    ranked = np.argsort(-worth, kind="stable")
+    return Evolved(rows[ranked], worth[ranked])
+
+
 def worth_of(problem: AllocationProblem, population: Population) -> FloatArray:
     """(population,) the worth of matrices, which need not be allowed but have no row above `units`."""
     return _worth(problem, _entries(population), len(population))

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from stretto.estimate.other_types import Untried
 from stretto.experiments.causes import (
     NOTHING,
@@ -17,7 +19,7 @@ from stretto.experiments.causes import (
     value_of,
 )
 from stretto.experiments.reproduction import Request
-from stretto.experiments.sia.comparison import TABLE_4
+from stretto.experiments.sia.comparison import FAIRNESS, TABLE_4
 from stretto.experiments.sia.figures import (
     POLICIES,
     SEEDS,
@@ -39,6 +41,7 @@ from stretto.experiments.sia.settings import (
 from stretto.experiments.sia.tuned import alone_gpu_hours, most_gpu_hours, tuned_jobs, write_workload
 from stretto.experiments.sia.workloads import JOBS, PER_TABLE, figures_of, spec_of, traces_of
 from stretto.experiments.spec import set_up
+from stretto.sim import metrics
 from stretto.sim.result import Result
 
 PAPERS_WORLD = {
@@ -221,6 +224,30 @@ def figure4(request: Request) -> Series:
         return [_shorter_by_trace(sia, other) for other in (gavel, pollux)]
 
     return Series(figures, tuple(switched_runs(request, specs, switches, measure)))
+
+
+def fairness(request: Request) -> Series:
+    """Finish-time fairness on the first of Helios's workloads: Sia, Pollux and Gavel."""
+    trace = traces_of(request, "helios")[0]
+    policies = ("sia", "pollux", "gavel")
+    specs = [spec_of(request, MIXED, trace, policy, JOBS["helios"], fairness=True) for policy in policies]
+    switches = (
+        Switch("shares are cut to whole GPUs", {"sim.fair_share": "whole"}),
+        Switch("a world without the published simulator's clock and delays", {"sim.fidelity": "paper"}),
+        Switch("Gavel shares fairly", {"policy.objective": "max-min-fairness"}, only="gavel"),
+        Switch("Gavel for finish-time fairness", {"policy.objective": "finish-time-fairness"}, only="gavel"),
+        Switch("Pollux searches a tenth as long", {"policy.generations": "10"}, only="pollux"),
+        Switch("Pollux has the mean of speed-ups", {"policy.fairness_power": "1"}, only="pollux"),
+    )
+
+    def measure(results: Sequence[Result]) -> list[Value]:
+        known = [result.fairness for result in results if result.fairness is not None]
+        worst = [Value(float(np.nanmax(rho))) for rho in known]
+        return [*worst, *(Value(metrics.unfair_fraction(rho)) for rho in known)]
+
+    figures = [Figure(f"helios/{policy}", "worst_ftf", FAIRNESS[policy][0]) for policy in policies]
+    figures += [Figure(f"helios/{policy}", "unfair_fraction", FAIRNESS[policy][1]) for policy in policies]
+    return Series(tuple(figures), tuple(switched_runs(request, specs, switches, measure)))
 
 
 def _by(results: Sequence[Result], ways: int) -> list[Sequence[Result]]:

@@ -40,7 +40,7 @@ from stretto.policies.pollux.homogeneous import (
     virtual_nodes_of,
 )
 from stretto.settings import CheckedSettings, setting
-from stretto.solve.genetic import AllocationProblem, Population, evolve, filled
+from stretto.solve.genetic import AllocationProblem, Population, best_alone, evolve, filled
 
 MOST_POWER = 16  # chosen: a thousandth to its power is still a number
 
@@ -81,7 +81,8 @@ class Pollux(CheckedSettings, space="policy"):
     benchmarks/pollux.py). A job of several GPUs at least may have a row of several types, of which none is
     enough. It gets its least GPUs of one type where these are idle. Else the same row would win in every
     round, and the job would wait for ever. New jobs enter the population with their least GPUs where some are
-    idle. Jobs with a minimum above 1 are redrawn whole.
+    idle. Jobs with a minimum above 1 are redrawn whole. A job
+    that has a cluster of one type to itself needs no search.
     """
 
     name: ClassVar[str] = "pollux"
@@ -91,8 +92,6 @@ class Pollux(CheckedSettings, space="policy"):
         paper="Pollux (OSDI 2021)",
         order="its search over all jobs at once, which no order of jobs decides",
         starvation="bounded in practice: a job without GPUs costs the mean more than any other",
-        # Of a job that has a cluster to itself: one row instead of many is soon searched.
-        alone={"population": 20, "generations": 10},
     )
 
     round_s: float = setting(60.0, above=0)  # the paper
@@ -141,10 +140,12 @@ class Pollux(CheckedSettings, space="policy"):
         rounds = memory.rounds if memory else 0
         rng = np.random.default_rng([snapshot.seed, rounds])
         bred = tuple(snapshot.jobs.ids[row] for row in plays.tolist())
-        start = self._start(
-            problem, rows_before[plays], _bred_before(memory, nodes, bred, rows_before[plays]), rng
-        )
-        evolved = evolve(problem, start, self.generations, rng, self.mutation_rate)
+        if len(bred) == len(rows_before) == 1 and len(snapshot.cluster.types) == 1:
+            evolved = best_alone(problem)
+        else:
+            before = _bred_before(memory, nodes, bred, rows_before[plays])
+            start = self._start(problem, rows_before[plays], before, rng)
+            evolved = evolve(problem, start, self.generations, rng, self.mutation_rate)
 
         # What the search chose may mix types: each job keeps one of them, or gets other GPUs that are idle.
         rows = np.where(stays[:, None], rows_before, 0)
