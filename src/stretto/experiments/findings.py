@@ -50,8 +50,8 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "not print",
     ),
     "ones-fig17": (
-        "ONES is further ahead than in the paper, most of all on 16 GPUs, where Tiresias and Optimus wait for "
-        "long. With rounds of half the length Optimus comes half as far towards the paper there",
+        "ONES is further ahead than in the paper, most of all on 16 GPUs, where Tiresias and Optimus wait "
+        "for long. With rounds of half the length Optimus comes half as far towards the paper there",
         "What a change of size costs decides most. As dear as a restart it leaves ONES behind on 64 GPUs. "
         "The paper measures about a second, so that stays",
         "Where owners' batches grow with the GPUs, four of the six figures come nearer to the paper's. It "
@@ -90,8 +90,8 @@ FINDINGS: Mapping[str, Sequence[str]] = {
     "unisched-fig6": (
         "UniSched puts the leases of deadlines as far to the end as they allow, for the sake of best effort. "
         "Without that it misses hardly more than Themis. Its objective asks for it, so the table keeps it",
-        "Themis misses few deadlines here in every row, also with the auctions of its own paper. In the paper "
-        "it misses at least twice as many as UniSched",
+        "Themis misses few deadlines here in every row, also with the auctions of its own paper. In the "
+        "paper it misses at least twice as many as UniSched",
         "Beside Hydra UniSched is ahead in every row, as in the paper",
     ),
     "unisched-fig7": (
