@@ -186,7 +186,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "sia",
             sia.fairness,
             20,
-            "20 min",
+            "33 min",
             causes=sia_causes.fairness,
         ),
         Experiment(
@@ -265,7 +265,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "chronus",
             estimator.figure8,
             12,
-            "7 min",
             causes=unisched_causes.figure8,
         ),
         Experiment(
@@ -282,14 +281,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "chronus",
             unisched_parts.figure10,
             48,
-            "18 min",
         ),
         Experiment(
             "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "22 min"
         ),
-        Experiment(
-            "unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 32, "13 min"
-        ),
+        Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 32),
     )
 }
 
