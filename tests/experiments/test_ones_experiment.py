@@ -61,6 +61,8 @@ def test_figure_15_says_how_much_less_ones_takes_and_how_sure_that_is() -> None:
     assert (values["ones", "avg_jct_s_plus_minus"] or 0.0) > 0
     assert (values["ones less than tiresias", "avg_jct_reduction_plus_minus"] or 0.0) > 0
     assert 0 <= (values["ones less than tiresias", "wilcoxon_p_one_sided"] or 0.0) <= 1
+    (limit,) = (row for row in made[1] if row.row.endswith("tiresias") and "wilcoxon" in row.metric)
+    assert (limit.paper, limit.bound) == (0.05, "at most")  # section 4.2
     for policy in mean_s:
         parts = (values[policy, "avg_execution_s"] or 0.0) + (values[policy, "avg_queue_s"] or 0.0)
         assert parts == pytest.approx(mean_s[policy])
