@@ -115,7 +115,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         lyra("lyra-table6", "table 6", tables.table6, 18, "17 min"),
         lyra("lyra-table9", "table 9", tables.table9, 15, "8 min"),
-        lyra("lyra-fig10", "figure 10", lending.figure10, 18, "10 min"),
+        lyra("lyra-fig10", "figure 10", lending.figure10, 18, "28 min"),
         lyra("lyra-fig13", "figure 13", lending.figure13, 15, "5 min"),
         lyra("lyra-forecast", "section 6", lending.forecasts, 0, "20 s"),
         lyra("lyra-table7", "table 7", lending.table7, 9, "3 min"),
@@ -126,7 +126,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         lyra("lyra-fig11", "figure 11", tables.figure11, 18, "10 min"),
         lyra("lyra-fig12", "figure 12", tables.figure12, 30, "25 min"),
         lyra("lyra-fig16", "figure 16", scaling.figure16, 33, "20 min"),
-        lyra("lyra-reclaims", "section 7.2", lending.reclaims, 6, "7 min"),
+        lyra("lyra-reclaims", "section 7.2", lending.reclaims, 6, "14 min"),
         lyra(
             "lyra-table10",
             "table 10 and figure 17",
@@ -265,6 +265,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "chronus",
             estimator.figure8,
             12,
+            "10 min",
             causes=unisched_causes.figure8,
         ),
         Experiment(
