@@ -113,7 +113,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         lyra(
             "lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 27, "10 min"
         ),
-        lyra("lyra-table6", "table 6", tables.table6, 18, "17 min"),
+        lyra("lyra-table6", "table 6", tables.table6, 18, "42 min"),
         lyra("lyra-table9", "table 9", tables.table9, 15, "8 min"),
         lyra("lyra-fig10", "figure 10", lending.figure10, 18, "28 min"),
         lyra("lyra-fig13", "figure 13", lending.figure13, 15, "5 min"),
@@ -286,7 +286,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment(
             "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "22 min"
         ),
-        Experiment("unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 32),
+        Experiment(
+            "unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 32, "22 min"
+        ),
     )
 }
 
