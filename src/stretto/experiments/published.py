@@ -116,7 +116,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         lyra("lyra-table6", "table 6", tables.table6, 18, "42 min"),
         lyra("lyra-table9", "table 9", tables.table9, 15, "19 min"),
         lyra("lyra-fig10", "figure 10", lending.figure10, 18, "28 min"),
-        lyra("lyra-fig13", "figure 13", lending.figure13, 15, "5 min"),
+        lyra("lyra-fig13", "figure 13", lending.figure13, 15, "14 min"),
         lyra("lyra-forecast", "section 6", lending.forecasts, 0, "20 s"),
         lyra("lyra-table7", "table 7", lending.table7, 9, "3 min"),
         lyra("lyra-table8", "table 8", scaling.table8, 21, "15 min"),
