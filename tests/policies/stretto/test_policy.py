@@ -360,6 +360,32 @@ def test_what_is_cheap_is_done_readily(resize_s: float, gpus: int) -> None:
     assert shares.gpus.tolist() == [gpus]
 
 
+@pytest.mark.parametrize(("sizes_end", "gpus"), [(False, 2), (True, 1)])
+def test_a_restart_must_pay_more_for_another_size_than_for_another_type(sizes_end: bool, gpus: int) -> None:
+    """A third faster, for a stop of 62 s: a type that lasts 200 s pays beyond 1.31, a size beyond e^0.31."""
+    policy = Stretto(lifetime_s=200.0, sizes_end=sizes_end)
+    progress = {"suspension_s": [62.0]}
+    moved = allocate(
+        [elastic("1")], [[1.0, 1.33]], TWO_TYPES, held=RUNS_ON_A, policy=policy, progress=progress
+    )
+    resized = allocate(
+        [elastic("1")], [[1.0, 1.33, 0.5]], held={"1": grant(0, n0=1)}, policy=policy, progress=progress
+    )
+    assert (moved.kind.tolist(), resized.gpus.tolist()) == ([1], [gpus])
+
+
+def test_a_size_that_would_hardly_last_as_long_as_the_change_to_it_is_a_number_still() -> None:
+    """A second is left of a job that takes an hour to start: worth is finite, and the job goes on."""
+    shares = allocate(
+        [elastic("1")],
+        [HARDLY],
+        held={"1": grant(0, n0=1)},
+        left=[1.0],
+        progress={"suspension_s": [3600.0]},
+    )
+    assert shares.gpus.tolist() == [1]
+
+
 def test_a_start_that_was_not_measured_is_assumed() -> None:
     moves = Stretto(lifetime_s=200.0, restart_s=10.0)
     stays = Stretto(lifetime_s=200.0, restart_s=100.0)
@@ -409,6 +435,14 @@ def test_work_of_unknown_length_is_not_believed_to_end_soon() -> None:
     assert shares.gpus.tolist() == [4]
 
 
-def test_no_job_gets_more_than_twice_what_its_model_was_seen_on() -> None:
-    shares = allocate([elastic("1")], [PERFECT], observed_gpus=np.array([[1]]))
-    assert shares.gpus.tolist() == [2]
+@pytest.mark.parametrize("growth", [1, 2, 4])
+def test_no_job_gets_more_than_so_many_times_what_its_model_was_seen_on(growth: int) -> None:
+    cluster = a_cluster(2, 4)
+    shares = allocate(
+        [elastic("1")],
+        [[1.0, 2.0, 4.0, 8.0]],
+        cluster,
+        observed_gpus=np.array([[1]]),
+        policy=Stretto(growth=growth),
+    )
+    assert shares.gpus.tolist() == [growth]

@@ -8,6 +8,8 @@ from stretto.model import BoolArray, FloatArray, Snapshot
 from stretto.policies.common.reclaim_costs import returns_per_s, with_returns_s
 from stretto.policies.sia.configurations import ConfigurationSet
 
+MOST_PART = 20.0  # of a life that a change of size is charged as; chosen: nobody makes such a change
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
@@ -17,6 +19,7 @@ class Costs:
     done_s: FloatArray  # that are lost with a stop; NaN of a job that saves its progress
     stop_s: FloatArray  # of being stopped and started again; 0 for a job that waits
     change_s: FloatArray  # (cells,) of the change from what a job has
+    resizes: BoolArray  # (cells,) of a running job that stays on its GPU type
     goes_on: BoolArray  # (cells,) of a job that saves nothing: what it has done is not lost
 
     @classmethod
@@ -30,18 +33,25 @@ class Costs:
         resizes_s = np.where(np.isfinite(progress.resize_s), progress.resize_s, moves_s)
         current, row = configs.current, configs.cells.row
         runs = configs.cells.any(current)
-        stays = runs[row] & (configs.kind == jobs.held_kind[row])
-        change_s = np.where(current, 0.0, np.where(stays, resizes_s[row], moves_s[row]))
-        goes_on = ~jobs.saves[row] & (current | (stays & np.isfinite(progress.resize_s)[row]))
-        return cls(starts_s, done_s, np.where(runs, moves_s, 0.0), change_s, goes_on)
+        resizes = runs[row] & (configs.kind == jobs.held_kind[row])
+        change_s = np.where(current, 0.0, np.where(resizes, resizes_s[row], moves_s[row]))
+        goes_on = ~jobs.saves[row] & (current | (resizes & np.isfinite(progress.resize_s)[row]))
+        return cls(starts_s, done_s, np.where(runs, moves_s, 0.0), change_s, resizes, goes_on)
 
-    def amortised_s(self, alone_s: FloatArray, lasts_s: FloatArray) -> FloatArray:
-        """(cells,) T, longer by the share of a configuration's life that the change to it takes.
+    def amortised_s(self, alone_s: FloatArray, lasts_s: FloatArray, sizes_end: bool) -> FloatArray:
+        """(cells,) T, longer by what the change to a configuration takes.
 
-        lasts_s: (cells,) seconds for which each configuration lasts.
+        lasts_s: (cells,) seconds for which each configuration lasts. A start or a move takes its share of
+        that life: T (1 + c / L). It outlasts the sizes that come after it. A size is gone with the next one:
+        after a change of c seconds e^(-c / L) of an exponential life is left, so that T becomes T e^(c / L).
+        sizes_end: False: a change of size takes its share, too.
         """
         with np.errstate(invalid="ignore"):
-            return np.where(np.isfinite(alone_s), alone_s * (lasts_s + self.change_s) / lasts_s, np.inf)
+            charged_s = alone_s * (lasts_s + self.change_s) / lasts_s
+        if sizes_end:
+            part = np.minimum(self.change_s / lasts_s, MOST_PART)
+            charged_s = np.where(self.resizes, alone_s * np.exp(part), charged_s)
+        return np.where(np.isfinite(alone_s), charged_s, np.inf)
 
     def with_returns_s(
         self, alone_s: FloatArray, snapshot: Snapshot, configs: ConfigurationSet, reclaims: float

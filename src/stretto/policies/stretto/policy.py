@@ -57,7 +57,8 @@ class Stretto(CheckedSettings, space="policy"):
 
     What a change costs is charged over the time for which a configuration lasts. That is learned from what
     became of earlier ones: a cluster on which much happens changes more reluctantly. A resize in place costs
-    little, so that jobs grow and shrink readily and rarely move.
+    little, so that jobs grow and shrink readily and rarely move. One that is a restart costs more than a move
+    that takes as long, since another size will follow.
 
     What a job has shown counts for all jobs of its model, so that few have to find out how they scale.
     """
@@ -73,13 +74,14 @@ class Stretto(CheckedSettings, space="policy"):
         sizes_by_type=True,
         order="its program over all jobs at once; exact ties by fair share",
         starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
-        former={"size_digits": "62", "exponent": "0", "wait": "1"},
+        former={"size_digits": "62", "exponent": "0", "wait": "1", "growth": "2", "sizes_end": "false"},
     )
 
     # between decisions while more becomes known; it decides when jobs or nodes come and go, too
     round_s: float = setting(60.0, above=0)
-    # most GPUs of a job, as a multiple of the most on which its model was observed
-    growth: int = setting(2, at_least=1)
+    # most GPUs of a job, as a multiple of the most on which its model was observed; chosen of 2 and 4 on
+    # sixteen training workloads
+    growth: int = setting(4, at_least=1)
     # q of the power mean of remaining times: 0 their product, -1 their harmonic mean; chosen of 0, -0.05,
     # -0.1 and -0.15 on eight training workloads (docs/decisions/0018-stretto.md)
     exponent: float = setting(-0.1, at_least=-1, at_most=0)
@@ -98,6 +100,8 @@ class Stretto(CheckedSettings, space="policy"):
     doubt: float = setting(0.1, at_least=0)
     # for which a configuration is believed to last before any has ended
     lifetime_s: float = setting(180.0, above=0)
+    # a change of size is charged e^(c / L), as the size ends with the next one; off: as a move is, 1 + c / L
+    sizes_end: bool = True
     # after which an ended configuration counts half
     half_life_s: float = setting(3600.0, above=0)
     # how often lenders are believed to take nodes back, over what they have needed so far says
@@ -123,7 +127,7 @@ class Stretto(CheckedSettings, space="policy"):
         lifetimes = known.memory.lifetimes.at(snapshot, self.half_life_s)
         lasts_s = lifetimes.mean_s(self.lifetime_s, USUAL_WEIGHT)
         until_s = np.where(known.ends[row], np.minimum(lasts_s, known.alone_s), lasts_s)
-        remaining_s = known.costs.amortised_s(known.alone_s, until_s)
+        remaining_s = known.costs.amortised_s(known.alone_s, until_s, self.sizes_end)
         # What each configuration is worth; the program; what its solution means.
         counts = self._counts(snapshot, known, lasts_s)
         worth = self._worth(snapshot, remaining_s, known, counts)
