@@ -282,6 +282,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "chronus",
             unisched_parts.figure10,
             48,
+            "35 min",
         ),
         Experiment(
             "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "22 min"
