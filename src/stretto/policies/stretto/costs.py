@@ -8,7 +8,7 @@ from stretto.model import BoolArray, FloatArray, Snapshot
 from stretto.policies.common.reclaim_costs import returns_per_s, with_returns_s
 from stretto.policies.sia.configurations import ConfigurationSet
 
-MOST_PART = 20.0  # of a life that a change of size is charged as; chosen: nobody makes such a change
+MOST_PART = 20.0  # lives that a change of size may take, at most, so that e^(c / L) is a number; chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
