@@ -19,6 +19,7 @@ from stretto.settings import (
     setting,
     setting_fields,
     settings_of,
+    texts_of,
 )
 
 
@@ -166,6 +167,26 @@ def test_settings_are_described_with_type_range_and_comment() -> None:
         "mode": "one of fast, exact",
         "colour": "one of red",
     }
+
+
+def test_settings_come_back_from_their_texts_and_what_has_no_text_is_left_out() -> None:
+    knobs = Knobs(flag=True, ratio=10.05, bounds=(1.0, 2.5), pair=(3, "b"), mode="exact")
+    texts = texts_of(knobs)
+    assert (texts["flag"], texts["ratio"], texts["bounds"], texts["period_s"]) == (
+        "true",
+        "10.05",
+        "1, 2.5",
+        "none",
+    )
+    assert Knobs(**settings_of(Knobs, texts, "knobs")) == knobs
+    assert "ratio" not in texts_of(replace(knobs, ratio=inf))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_setting_of_a_policy_has_a_text(name: str) -> None:
+    policy = load_policy(name)
+    assert set(texts_of(policy)) == {entry.name for entry in setting_fields(type(policy))}
+    assert load_policy(name, **texts_of(policy)) == policy
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -9,6 +9,7 @@ import re
 import textwrap
 import types
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from itertools import pairwise, takewhile
@@ -142,6 +143,21 @@ def settings_of(component: type, settings: Mapping[str, object], space: str) -> 
         values[name] = _as(hints[name], value, f"{space}.{name}")
         _check(entries[name], values[name], f"{space}.{name}")
     return values
+
+
+def texts_of(component: object) -> dict[str, str]:
+    """Every setting of a dataclass, by name, as a text that `settings_of` reads back as the same value.
+
+    A value that no text stands for, which only code can have set, is left out.
+    """
+    hints = get_type_hints(type(component))
+    texts = {}
+    for entry in setting_fields(type(component)):
+        value = getattr(component, entry.name)
+        with suppress(InputError):
+            if _as(hints[entry.name], _shown(value), entry.name) == value:
+                texts[entry.name] = _shown(value)
+    return texts
 
 
 def setting_fields(component: type) -> tuple[Field[Any], ...]:

@@ -203,6 +203,34 @@ def test_a_log_from_before_there_were_some_settings_is_decided_as_it_was(
     assert stretto("simulate", "--from-log", "run").status == 1
 
 
+PATIENT = """
+from dataclasses import dataclass
+
+from stretto.policies.fifo import FirstInFirstOut
+
+
+@dataclass(frozen=True)
+class Patient(FirstInFirstOut):
+    round_s: float | None = None
+"""
+
+
+def test_a_log_is_decided_as_it_was_when_the_defaults_of_its_policy_have_changed(
+    tiny: Path, stretto: Stretto
+) -> None:
+    (tiny / "then.py").write_text(PATIENT)
+    (tiny / "now.py").write_text(PATIENT.replace("= None", "= 7.0"))
+    stretto("simulate", *FOUR, "--policy", "then.py:Patient", "--out", "run")
+    words = tiny / "run" / "run.json"
+    words.write_text(words.read_text().replace("then.py", "now.py"))
+    again = ["simulate", "--from-log", "run", "--policy", "now.py:Patient"]
+    assert stretto(*again).status == 0
+    run = json.loads(words.read_text())
+    del run["settings"]["policy.round_s"]
+    words.write_text(json.dumps(run))
+    assert stretto(*again).status == 1
+
+
 def test_a_decision_that_was_tampered_with_is_found(tiny: Path, stretto: Stretto) -> None:
     stretto("simulate", *FOUR, "--policy", "fifo", "--out", "run")
     log = tiny / "run" / "decisions.jsonl"

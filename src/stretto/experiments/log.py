@@ -80,7 +80,7 @@ class LogWriter:
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in (SUMMARY, JOBS):  # of an earlier run: they would belong to other decisions
             (self.directory / name).unlink(missing_ok=True)
-        _write(self.directory / SPEC, asdict(self._spec.from_anywhere()))
+        _write(self.directory / SPEC, asdict(self._spec.in_full().from_anywhere()))
         return (self.directory / DECISIONS).open("w", encoding="utf-8")
 
     @contextmanager

@@ -9,13 +9,14 @@ import pytest
 from tests.service.http.rig import play
 
 from stretto.jobfile import JobSpec
+from stretto.place.registry import load_placer
 from stretto.policies.unisched.policy import UniSched
 from stretto.service import control_loop
 from stretto.service.eventlog import open_store
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.scheduling.loop import SchedulingLoop
-from stretto.service.scheduling.scheduler import scheduler_of
+from stretto.service.scheduling.scheduler import in_full, scheduler_of
 from stretto.service.state.events import (
     Began,
     Configured,
@@ -155,3 +156,22 @@ def test_settings_that_are_younger_than_a_log_are_as_it_meant_them(
     configured: Configured, by_clock: bool, late: float
 ) -> None:
     assert scheduler_of(configured).policy == UniSched(by_clock=by_clock, late=late)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "lyra", "unisched", "stretto"])
+def test_words_in_full_make_the_same_scheduler(policy: str) -> None:
+    words = Configured(policy, settings={"place.rule": "spread", "lend.rule": "lyra"}, defaults="current")
+    scheduler = scheduler_of(words)
+    assert scheduler_of(in_full(words, scheduler)) == scheduler
+
+
+def test_a_log_in_full_is_decided_as_it_was_when_defaults_have_changed() -> None:
+    """The present defaults stand for those of another version: the log has other ones, which nobody set."""
+    then = {"policy.late": "0.3", "policy.by_clock": "false", "place.rule": "spread"}
+    decides = scheduler_of(Configured("unisched", defaults="current", in_full=then))
+    assert decides.policy == UniSched(by_clock=False, late=0.3)
+    assert decides.placer == load_placer("spread")
+    typed = {"policy.late": "0.4"}
+    assert scheduler_of(Configured("unisched", settings=typed, in_full=then)).policy == UniSched(
+        by_clock=False, late=0.4
+    )

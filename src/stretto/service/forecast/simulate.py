@@ -244,6 +244,7 @@ def configured_as(
         policy=configured.policy if same else policy,
         placer=configured.placer if same else "",
         settings={**kept, **settings},
+        in_full=configured.in_full if same and not settings else {},
         seed=configured.seed if seed is None else seed,
     )
 

@@ -1,6 +1,7 @@
 """The scheduler that decides, from the words of its configuration: the same parts as in a simulation."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from stretto.estimate.estimators import Share, share_of
 from stretto.estimate.registry import estimator_for
@@ -11,14 +12,15 @@ from stretto.place.registry import load_placer
 from stretto.policies.registry import POLICIES, load_policy, policy_class
 from stretto.scheduler.round import Scheduler
 from stretto.service.state.events import Configured
-from stretto.settings import settings_of
+from stretto.settings import settings_of, texts_of
 
 SPACES = ("policy", "estimate", "place", "lend")
+RULE = "rule"  # the setting of `place` that names a placer; the others are fields of the one in use
 
 
 def scheduler_of(configured: Configured) -> Scheduler:
     """The policy, its estimator and its placer; InputError for what is wrong with the words."""
-    settings = configured.settings
+    settings = {**configured.in_full, **configured.settings}
     unknown = [key for key in settings if key.partition(".")[0] not in SPACES]
     if unknown:
         raise InputError(f"--set {unknown[0]}: a service has settings of {', '.join(SPACES)} only")
@@ -27,9 +29,27 @@ def scheduler_of(configured: Configured) -> Scheduler:
     policy = load_policy(configured.policy, **{**former, **_of(settings, "policy")})
     _ = policy.triggers
     place = _of(settings, "place")
-    rule = place.pop("rule", "") or configured.placer or policy.placer
+    rule = place.pop(RULE, "") or configured.placer or policy.placer
     estimator = estimator_for(policy, _of(settings, "estimate"))
     return Scheduler(estimator, policy, load_placer(rule, **place), _lending(_of(settings, "lend")))
+
+
+def in_full(configured: Configured, scheduler: Scheduler) -> Configured:
+    """The same words with every setting of the scheduler that they make.
+
+    So the log is decided again as it was, also when later versions have other defaults.
+    """
+    parts = {
+        "policy": scheduler.policy,
+        "estimate": scheduler.estimator,
+        "place": scheduler.placer,
+        "lend": scheduler.lending,
+    }
+    settings = {f"place.{RULE}": configured.placer or scheduler.policy.placer}
+    for space, part in parts.items():
+        if part is not None:
+            settings |= {f"{space}.{name}": text for name, text in texts_of(part).items()}
+    return replace(configured, in_full=settings)
 
 
 def evidence_that_counts(policy: str, settings: Mapping[str, str]) -> str:
