@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stretto.model import Requests, Snapshot, no_speeds
+from stretto.estimate.estimators import NoEstimate
+from stretto.model import Requests, Snapshot, Why, no_speeds
 from stretto.place import draft as drafts
 from stretto.place.consolidate import Consolidated
 from stretto.place.fill import rows_to_settle
 from stretto.place.free_nodes import FreeNodes
-from stretto.policies.common.admission import NO_CONFIGURATIONS, admit_waiting
+from stretto.policies.common.admission import NO_CONFIGURATIONS, AskedAndFree, admit_waiting
+from stretto.policies.fifo import FirstInFirstOut
 from stretto.scheduler.check import check_shares
+from stretto.scheduler.components import Scheduler, propose
 from stretto.scheduler.constraints.whole_workers import show_one_size
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant
 
@@ -69,6 +72,24 @@ def test_nodes_are_grouped_for_the_second_job_only(
     placement = Consolidated().place(snapshot, shares)
     assert [allocation.nodes for allocation in placement.values()] == [(0,)] * (1 + waiting)
     assert len(made) == groupings
+
+
+def test_words_of_those_that_wait_are_not_made_where_one_finds_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five of eight GPUs are held on each node: a job of eight gets a share, and no node has room for it."""
+    held = {f"j{place}": grant(0, **{f"n{place}": 5}) for place in range(3)}
+    jobs = [a_job(name, 5) for name in held]
+    snapshot = a_snapshot(*jobs, a_job("large", 8), a_job("larger", 16), cluster=CLUSTER, allocations=held)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("words are made although nobody reads them")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AskedAndFree, "__getitem__", refuse)
+        plan = propose(snapshot, Scheduler(NoEstimate(), FirstInFirstOut(), Consolidated()))
+    assert [plan.why.of(row) for row in (3, 4)] == [Why.FRAGMENTED, Why.NO_FREE_GPUS]
+    assert plan.why.evidence[4] == "asks 16 GPUs, 1 free"
 
 
 def test_speeds_that_no_policy_reads_are_not_made() -> None:

@@ -80,6 +80,22 @@ class Cluster:
             raise InputError(f"cluster {self.name}: node names must differ")
         object.__setattr__(self, "node_index", index)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether name, types, nodes and levels are equal.
+
+        Equal ones share their nodes from then on, so that node after node is compared once only: every run
+        reads its cluster anew, and looks it up in memo tables that earlier runs have filled.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, Cluster):
+            return NotImplemented
+        mine, others = ((each.name, each.types, each.levels, each.nodes) for each in (self, other))
+        if mine != others:
+            return False
+        object.__setattr__(other, "nodes", self.nodes)
+        return True
+
     def __hash__(self) -> int:
         """Of the name and nodes, computed once: clusters are keys of memo tables on a hot path."""
         return self._hash

@@ -1,8 +1,9 @@
 """What makes up a scheduler (estimator, policy, placer, a rule for lent nodes), and the policy asked once."""
 
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from stretto.model import (
     BatchChoice,
@@ -118,4 +119,6 @@ def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -
         row: f"no {job.within} has room for its {int(shares.gpus[row])} GPUs, within which it must be"
         for row, job in bound.items()
     }
-    return replace(shares.why, code=code, evidence={**shares.why.evidence, **evidence})
+    # A chain, not one new mapping: the policy makes its words when they are read.
+    words = cast("MutableMapping[int, str]", shares.why.evidence)
+    return replace(shares.why, code=code, evidence=ChainMap(evidence, words))
