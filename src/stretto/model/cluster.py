@@ -83,8 +83,8 @@ class Cluster:
     def __eq__(self, other: object) -> bool:
         """Whether name, types, nodes and levels are equal.
 
-        Equal ones share their nodes from then on, so that node after node is compared once only: every run
-        reads its cluster anew, and looks it up in memo tables that earlier runs have filled.
+        Equal ones share their nodes from then on, so that these are compared once only. Every run reads its
+        cluster anew, and looks it up in memo tables that earlier runs have filled.
         """
         if self is other:
             return True
