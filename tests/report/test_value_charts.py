@@ -92,6 +92,27 @@ def test_zero_stands_at_the_foot_of_a_log_axis() -> None:
     assert "log scale" not in figure.drawing
 
 
+def test_groups_of_thin_bars_that_would_not_be_seen_have_a_log_axis() -> None:
+    """Five series: their values do not stand beside the bars."""
+
+    def drawn(least: float) -> tuple[str, str]:
+        values = {"long": (0.0, 10.0, 1e4, 1e3, 100.0), "short": (least, 2.0, 40.0, 30.0, 20.0)}
+        rows = [
+            Published(f"load, {series}: {name}", "behind", None, value)
+            for name, of_name in values.items()
+            for series, value in zip("abcde", of_name, strict=True)
+        ]
+        (figure,) = value_figures(charts_of(rows, tuple("abcde")))
+        return str(figure.drawing), figure.note
+
+    drawing, note = drawn(0.0)
+    assert "behind, log scale" in drawing
+    assert note == "What has no bar is next to zero."
+    assert re.findall(r'class="tick mid">([\d\s.]+)<', drawing)[:2] == ["0", "10"]
+    assert "log scale" not in drawn(9e3)[0]
+    assert "log scale" not in drawn(-1.0)[0]
+
+
 def test_a_series_keeps_its_colour_from_chart_to_chart_and_none_has_one_twice() -> None:
     rows = [
         *(Published(f"{gpus} GPUs: {name}", "a", None, 1.0) for gpus in (1, 2, 4) for name in ("x", "y")),

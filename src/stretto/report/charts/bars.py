@@ -1,6 +1,7 @@
 """Values of a table as bars from zero, those that belong together as a group."""
 
-from math import ceil
+from collections.abc import Sequence
+from math import ceil, floor, log10
 from textwrap import wrap
 
 from markupsafe import Markup
@@ -19,6 +20,8 @@ LETTER = 8.2  # pixels of a name's letter at most, on average
 THICK = ((1, 16.0), (2, 13.0), (4, 12.0))  # of a bar by how many stand together at most, in pixels
 THIN = 7.0  # of a bar of still more; then their values do not fit beside them
 BETWEEN = 10.0  # groups of bars
+UNSEEN = 50.0  # times the longest bar of a group: the group is not seen beside one so long
+MOST_OF_LOG = 1e5  # times the least value on a log axis; what is less counts as zero
 
 
 def bars(id_: str, chart: Chart) -> Figure:
@@ -32,13 +35,12 @@ def bars(id_: str, chart: Chart) -> Figure:
     thick = next((px for most, px in THICK if together <= most), THIN)
     room = 24 + 6.6 * max(len(number(point.ours)) for point in chart.points) if thick > THIN else 14.0
     names = 12 + LETTER * max(len(words) for name in groups for words in _lines(name))
-    values = [value for point in chart.points for value in point.values]
-    low, high = min(0.0, *chart.known, 0.0), max(0.0, *values, 0.0)
-    x = Axis(low * 1.02, high or (1.0 if low == 0 else 0.0), names, WIDTH - room)
+    x = _values_axis(chart, list(groups.values()), thick > THIN, names, WIDTH - room)
     bottom = top + sum(thick * len(points) + BETWEEN for points in groups.values())
-    axes = draw_axes(
-        Frame(x, Axis(0.0, 1.0, bottom, top)), _x_even(x), [], chart.unit or title_of(chart.name)
-    )
+    title = (chart.unit or title_of(chart.name)) + (", log scale" if x.is_log else "")
+    from_zero = x.is_log and min(chart.known) < x.low
+    ticks = _x_powers(x, from_zero) if x.is_log else _x_even(x)
+    axes = draw_axes(Frame(x, Axis(0.0, 1.0, bottom, top)), ticks, [], title)
     drawn, y = [], top + BETWEEN / 2
     for name, points in groups.items():
         middle = y + thick * len(points) / 2
@@ -53,8 +55,21 @@ def bars(id_: str, chart: Chart) -> Figure:
         chart.title,
         chart.lead,
         svg(id_, WIDTH, bottom + FOOT, chart.title, chart.description, key, axes, joined(drawn), zero),
-        note=chart.note_with(),
+        note=chart.note_with("What has no bar is next to zero." if from_zero else ""),
     )
+
+
+def _values_axis(
+    chart: Chart, groups: Sequence[Sequence[Point]], has_words: bool, start_px: float, end_px: float
+) -> Axis:
+    """From zero; a log axis where whole groups would not be seen, and no bar has its value in words."""
+    values = [value for point in chart.points for value in point.values]
+    low, high = min(0.0, *chart.known, 0.0), max(0.0, *values, 0.0)
+    longest = [max((value for point in points for value in point.values), default=0.0) for points in groups]
+    if not has_words and low == 0 and min(longest) > 0 and high > UNSEEN * min(longest):
+        least = max(min(value for value in chart.known if value > 0), high / MOST_OF_LOG)
+        return Axis(10.0 ** floor(log10(least)), high, start_px, end_px, is_log=True)
+    return Axis(low * 1.02, high or (1.0 if low == 0 else 0.0), start_px, end_px)
 
 
 def _name(name: str, middle: float) -> list[Markup]:
@@ -100,3 +115,10 @@ def _x_even(x: Axis) -> list[tuple[float, str]]:
     longest = max(len(words) for _, words in ticks)
     apart = (x.end_px - x.start_px) / max(len(ticks) - 1, 1)
     return ticks[:: max(1, ceil((7.0 * longest + 10) / apart))]
+
+
+def _x_powers(x: Axis, from_zero: bool) -> list[tuple[float, str]]:
+    """Powers of ten; the first stands for all that is less where bars begin at zero."""
+    first, last = round(log10(x.low)), floor(log10(x.high))
+    ticks = labelled([10.0**power for power in range(first, last + 1)], plain)
+    return [(x.low, "0"), *ticks[1:]] if from_zero else ticks
