@@ -17,7 +17,8 @@ NEARNESS = (
     (3.0, "within 3×"),
     (float("inf"), "farther off"),
 )
-UNITS = ("h", "s", "ms", "gpus", "bytes")  # in which the name of a metric may end
+# In which the name of a metric may end, as they are written.
+UNITS = {"h": "h", "min": "min", "s": "s", "ms": "ms", "gpus": "gpus", "bytes": "bytes", "percent": "%"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,5 +219,5 @@ def published(value: float | None) -> str:
 
 def _split(metric: str) -> tuple[str, str]:
     stem, _, unit = metric.rpartition("_")
-    is_rate = stem.endswith("_per")  # 'samples_per_s'
-    return (stem, unit) if stem and unit in UNITS and not is_rate else (metric, "")
+    is_half = stem.endswith(("_per", "_gpu"))  # of a unit of two words: 'samples_per_s', 'batch_gpu_min'
+    return (stem, UNITS[unit]) if stem and unit in UNITS and not is_half else (metric, "")
