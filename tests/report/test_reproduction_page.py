@@ -144,6 +144,9 @@ def test_rows_with_the_same_metrics_are_one_table() -> None:
         ("queued_over_60_s", "queued over 60", "s"),
         ("interactive_share_over_60s", "interactive share over 60s", ""),
         ("samples_per_s", "samples per s", ""),
+        ("avg_jct_min", "Mean JCT", "min"),
+        ("batch_gpu_min", "batch gpu min", ""),
+        ("missed_percent", "missed", "%"),
         ("h", "h", ""),
     ],
 )

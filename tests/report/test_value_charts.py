@@ -3,11 +3,9 @@
 import re
 from itertools import pairwise
 
-import pytest
-
 from stretto.experiments.reproduction import PLUS_MINUS as PLUS_MINUS_OF_ROWS
 from stretto.report.charts.value_figures import value_figures
-from stretto.report.reproduction import Published, title_of, unit_of
+from stretto.report.reproduction import Published
 from stretto.report.value_charts import PLUS_MINUS, Chart, charts_of
 
 VALUES = (
@@ -138,17 +136,3 @@ def test_values_that_are_not_known_and_names_from_outside_do_no_harm() -> None:
     for figure in value_figures(charts_of(rows)):
         assert "<script" not in figure.drawing
         assert "nan" not in figure.drawing
-
-
-@pytest.mark.parametrize(
-    ("metric", "title", "unit"),
-    [
-        ("avg_jct_min", "Mean JCT", "min"),
-        ("missed_percent", "missed", "%"),
-        ("batch_gpu_min", "batch gpu min", ""),
-        ("samples_per_s", "samples per s", ""),
-        ("percent", "percent", ""),
-    ],
-)
-def test_the_unit_that_a_metric_ends_in_stands_apart(metric: str, title: str, unit: str) -> None:
-    assert (title_of(metric), unit_of(metric)) == (title, unit)
