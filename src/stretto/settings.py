@@ -160,6 +160,16 @@ def texts_of(component: object) -> dict[str, str]:
     return texts
 
 
+def in_full(**parts: object) -> dict[str, str]:
+    """Every setting of components by their spaces, as `SPACE.NAME` → text; None: there is no such part."""
+    return {
+        f"{space}.{name}": text
+        for space, part in parts.items()
+        if part is not None
+        for name, text in texts_of(part).items()
+    }
+
+
 def setting_fields(component: type) -> tuple[Field[Any], ...]:
     """The fields of a dataclass that people may set."""
     return tuple(entry for entry in fields(component) if entry.init and not entry.name.startswith("_"))

@@ -10,7 +10,7 @@ from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.experiments.lenders import lending_of
 from stretto.model import Cluster, InputError, Policy, traits_of
 from stretto.policies.registry import load_policy, policy_class
-from stretto.settings import settings_of, texts_of
+from stretto.settings import in_full, settings_of
 from stretto.sim.constraints import NOTHING_SAID, constrained, read_constraints
 from stretto.sim.fairness import with_fairness
 from stretto.sim.result import Result
@@ -74,18 +74,15 @@ class RunSpec:
         """
         setup = setup_of(self)
         scheduler = scheduler_of(setup)
-        parts = {
-            "policy": setup.policy,
-            "sim": setup.sim,
-            "estimate": scheduler.estimator,
-            "place": scheduler.placer,
-            "lend": setup.lending,
-        }
-        settings = {"place.rule": setup.placer or setup.policy.placer}
-        for space, part in parts.items():
-            if part is not None:
-                settings |= {f"{space}.{name}": text for name, text in texts_of(part).items()}
-        return replace(self, settings={**settings, **self.settings})
+        usual = in_full(
+            policy=setup.policy,
+            sim=setup.sim,
+            estimate=scheduler.estimator,
+            place=scheduler.placer,
+            lend=setup.lending,
+        )
+        rule = {"place.rule": setup.placer or setup.policy.placer}
+        return replace(self, settings={**rule, **usual, **self.settings})
 
     def of(self, space: str) -> dict[str, str]:
         """The settings of one space, by key."""

@@ -16,7 +16,7 @@ from stretto.service.eventlog import open_store
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.scheduling.loop import SchedulingLoop
-from stretto.service.scheduling.scheduler import in_full, scheduler_of
+from stretto.service.scheduling.scheduler import said_in_full, scheduler_of
 from stretto.service.state.events import (
     Began,
     Configured,
@@ -162,7 +162,7 @@ def test_settings_that_are_younger_than_a_log_are_as_it_meant_them(
 def test_words_in_full_make_the_same_scheduler(policy: str) -> None:
     words = Configured(policy, settings={"place.rule": "spread", "lend.rule": "lyra"}, defaults="current")
     scheduler = scheduler_of(words)
-    assert scheduler_of(in_full(words, scheduler)) == scheduler
+    assert scheduler_of(said_in_full(words, scheduler)) == scheduler
 
 
 def test_a_log_in_full_is_decided_as_it_was_when_defaults_have_changed() -> None:

@@ -12,7 +12,7 @@ from stretto.place.registry import load_placer
 from stretto.policies.registry import POLICIES, load_policy, policy_class
 from stretto.scheduler.round import Scheduler
 from stretto.service.state.events import Configured
-from stretto.settings import settings_of, texts_of
+from stretto.settings import in_full, settings_of
 
 SPACES = ("policy", "estimate", "place", "lend")
 RULE = "rule"  # the setting of `place` that names a placer; the others are fields of the one in use
@@ -34,22 +34,19 @@ def scheduler_of(configured: Configured) -> Scheduler:
     return Scheduler(estimator, policy, load_placer(rule, **place), _lending(_of(settings, "lend")))
 
 
-def in_full(configured: Configured, scheduler: Scheduler) -> Configured:
+def said_in_full(configured: Configured, scheduler: Scheduler) -> Configured:
     """The same words with every setting of the scheduler that they make.
 
     So the log is decided again as it was, also when later versions have other defaults.
     """
-    parts = {
-        "policy": scheduler.policy,
-        "estimate": scheduler.estimator,
-        "place": scheduler.placer,
-        "lend": scheduler.lending,
-    }
-    settings = {f"place.{RULE}": configured.placer or scheduler.policy.placer}
-    for space, part in parts.items():
-        if part is not None:
-            settings |= {f"{space}.{name}": text for name, text in texts_of(part).items()}
-    return replace(configured, in_full=settings)
+    rule = {f"place.{RULE}": configured.placer or scheduler.policy.placer}
+    settings = in_full(
+        policy=scheduler.policy,
+        estimate=scheduler.estimator,
+        place=scheduler.placer,
+        lend=scheduler.lending,
+    )
+    return replace(configured, in_full=rule | settings)
 
 
 def evidence_that_counts(policy: str, settings: Mapping[str, str]) -> str:
