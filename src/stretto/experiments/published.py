@@ -77,7 +77,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             not_whole="39 simulations of about two minutes each",
         ),
         Experiment(
-            "cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 45, "20 min"
+            "cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 45, "25 min"
         ),
         Experiment(
             "cornucopia-saturn",
