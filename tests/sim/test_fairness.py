@@ -8,7 +8,7 @@ import pytest
 
 from stretto.clusters import read_cluster
 from stretto.lend import CapacityLoaning
-from stretto.model import Adaptivity, Cluster, GpuType, Job, Node, NodeId
+from stretto.model import Adaptivity, Cluster, GpuType, InputError, Job, Node, NodeId
 from stretto.policies.registry import load_policy
 from stretto.sim import metrics
 from stretto.sim.fairness import share_of, with_fairness
@@ -129,6 +129,30 @@ def test_an_adaptive_job_is_simulated_on_the_whole_gpus_around_its_share(fair_sh
         )
         ratios.append(jct_s / ((1 - part) * on_fewer_s + part * on_more_s))
     assert rho(found) == pytest.approx(ratios, rel=1e-5)
+
+
+def test_a_job_that_is_never_started_on_one_more_has_the_figure_of_its_whole_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A policy could start it on 3 GPUs and not on 4: a share of 3.7 still has a figure."""
+    cluster = share_of(read_cluster("sia-homo-64"), 0, 8)
+    jobs = [a_job(name, 2, model="resnet18-cifar10", batch_size=256) for name in ("a", "b", "c")]
+    workload = Workload("made", jobs, [Truth()] * len(jobs))
+    setup = Setup(cluster, load_policy("sia"), SimSettings(fair_share=FairShare.BETWEEN))
+    result = simulate(workload, setup)
+    whole = replace(setup, sim=SimSettings(fair_share=FairShare.WHOLE))
+    expected = rho(with_fairness(result, workload, whole))
+    contention = metrics.contention_over_life(result.requests.submitted_s, result.completed_s)
+    refused = {int(share) + 1 for share in 8 / contention} - {int(share) for share in 8 / contention}
+
+    def refuse(alone: Workload, on: Setup) -> Result:
+        if on.cluster.total_gpus in refused:
+            raise InputError("the policy never starts it")
+        return simulate(alone, on)
+
+    monkeypatch.setattr("stretto.sim.fairness.simulate", refuse)
+    assert refused
+    assert rho(with_fairness(result, workload, setup)) == expected
 
 
 def fairness_alone(job: Job, cluster: Cluster) -> float:

@@ -71,7 +71,8 @@ def _simulated(setup: Setup) -> Alone:
         alone_s = on_whole_gpus(job, truth, kind, fewer)
         if part <= share * ROUNDING:
             return alone_s
-        return (1 - part) * alone_s + part * on_whole_gpus(job, truth, kind, fewer + 1)
+        more_s = on_whole_gpus(job, truth, kind, fewer + 1)
+        return alone_s if isnan(more_s) else (1 - part) * alone_s + part * more_s
 
     def on_whole_gpus(job: Job, truth: Truth, kind: int, gpus: int) -> float:
         lone = _lone(job, gpus, _same_moment_s(job.submitted_s, round_s))
