@@ -98,6 +98,7 @@ def test_a_result_with_fairness_and_lenders_columns_comes_back(keep: Finished) -
         pytest.param([Adaptivity.RIGID, Adaptivity.ADAPTIVE] * 10, id="enumerations"),
         pytest.param([a_job(f"job-{n}", gpus=1 + n % 4) for n in range(20)], id="jobs"),
         pytest.param(["Zürich", "東京", "", "\n"], id="texts"),
+        pytest.param([Adaptivity.RIGID, "rigid", ("rigid",), (), {}, []] * 5, id="words that are alike"),
     ],
 )
 def test_a_value_comes_back_as_it_was(tmp_path: Path, value: Any) -> None:

@@ -116,15 +116,33 @@ def _column(kind: type, items: list[Any], arrays: list[np.ndarray]) -> Tree | No
 def _repeated(items: list[Any], arrays: list[np.ndarray]) -> Tree:
     """Items of any kind, each different one once where many are the same."""
     before = len(arrays)
-    trees = [_tree(item, arrays) for item in items]
+    written: dict[object, tuple[Tree, str]] = {}
+    both = [_with_text(item, arrays, written) for item in items]
+    trees = [tree for tree, _ in both]
     if len(arrays) > before:  # an array is never the same as another
         return trees
-    texts = [json.dumps(tree) for tree in trees]
     position: dict[str, int] = {}
-    codes = [position.setdefault(text, len(position)) for text in texts]
+    codes = [position.setdefault(text, len(position)) for _, text in both]
     if 2 * len(position) > len(items):
         return trees
     return {"codes": _aside(np.array(codes), arrays), "values": [json.loads(text) for text in position]}
+
+
+def _with_text(
+    item: Any, arrays: list[np.ndarray], written: dict[object, tuple[Tree, str]]
+) -> tuple[Tree, str]:
+    """A tree and its JSON; of words, choices and what is empty each is made once, and kept in `written`."""
+    is_plain = type(item) is str or isinstance(item, Enum)
+    is_plain = is_plain or (type(item) is tuple and all(type(part) is str for part in item))
+    empty = isinstance(item, Mapping) and not item
+    key = (type(item), item) if is_plain else (type(item),) if empty else None
+    if key is not None and key in written:
+        return written[key]
+    tree = _tree(item, arrays)
+    made = tree, json.dumps(tree)
+    if key is not None:
+        written[key] = made
+    return made
 
 
 def _aside(array: np.ndarray, arrays: list[np.ndarray]) -> int:
