@@ -138,7 +138,8 @@ class KubernetesBackend:
         ]
         listed = asyncio.gather(*(informer.listed.wait() for informer in informers))
         try:
-            await asyncio.wait_for(listed, FIRST_S)
+            async with asyncio.timeout(FIRST_S):
+                await listed
         except TimeoutError:
             failures = [informer.failure for informer in informers if informer.failure]
             why = failures[0] if failures else "it does not answer"

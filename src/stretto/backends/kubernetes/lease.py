@@ -171,7 +171,8 @@ class LeaderLease:
         """Take it as soon as this service leads, and renew it now and then, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._leads.wait(), RENEW_S)
+                async with asyncio.timeout(RENEW_S):
+                    await self._leads.wait()
             is_new = self._leads.is_set()
             self._leads.clear()
             if not self.epoch:

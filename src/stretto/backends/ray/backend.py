@@ -125,7 +125,11 @@ class Gateway:
         reader, self.writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_LINE_BYTES)
         self.writer.write(json.dumps(self.first()).encode() + b"\n")
         patience_s = CONNECT_S
-        while line := await asyncio.wait_for(reader.readline(), patience_s):
+        while True:
+            async with asyncio.timeout(patience_s):
+                line = await reader.readline()
+            if not line:
+                break
             patience_s, self.heard_s = SILENCE_S, time.monotonic()
             self.take(json.loads(line))
         self.why = self.refused or f"its gateway to Ray ended; see {self.call.log}"
@@ -159,7 +163,8 @@ class Gateway:
         order = {"id": number, "do": do, "with": arguments}
         try:
             self.writer.write(json.dumps(order).encode() + b"\n")
-            return await asyncio.wait_for(answer, within_s)
+            async with asyncio.timeout(within_s):
+                return await answer
         except TimeoutError:
             raise BackendUnreachable(f"Ray did not answer within {within_s:g} s") from None
         except OSError as failure:

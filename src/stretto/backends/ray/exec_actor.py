@@ -34,7 +34,8 @@ class ExecActor:
         """What has come from the program, at its end nothing, which is said; waits for either for a while."""
         reader, _ = await self._line()
         try:
-            data = await asyncio.wait_for(reader.read(PIECE), wait_s)
+            async with asyncio.timeout(wait_s):
+                data = await reader.read(PIECE)
         except TimeoutError:
             return {"data": "", "ends": False}
         except ConnectionError:

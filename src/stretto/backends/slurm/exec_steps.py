@@ -58,7 +58,8 @@ class StepLine:
                 return await self.process.stdout.readexactly(n)
             except EOFError:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.process.wait(), WORDS_S)
+                    async with asyncio.timeout(WORDS_S):
+                        await self.process.wait()
                 if not self.complaints.closed and (words := self._words()):
                     raise OSError(f"srun: {words}") from None
                 raise

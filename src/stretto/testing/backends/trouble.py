@@ -87,7 +87,8 @@ class Trouble:
         worker = await stage.start("sleep", 0.5)
         phases: set[str] = set()
         while "ended" not in phases:
-            number = await asyncio.wait_for(stage.backend.changes(number, wait_s=5.0), stage.world.patience_s)
+            async with asyncio.timeout(stage.world.patience_s):
+                number = await stage.backend.changes(number, wait_s=5.0)
             listed = await stage.shown(worker)
             assert listed is not None
             phases.add(listed.phase)
@@ -95,7 +96,8 @@ class Trouble:
         async def nothing_changes() -> bool:
             nonlocal number  # what we saw may be newer than the number that we have of it
             try:
-                number = await asyncio.wait_for(stage.backend.changes(number, wait_s=30.0), 0.3)
+                async with asyncio.timeout(0.3):
+                    number = await stage.backend.changes(number, wait_s=30.0)
             except TimeoutError:
                 return True
             return False
