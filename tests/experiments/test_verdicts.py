@@ -4,9 +4,10 @@ import pytest
 
 from stretto.experiments.reproduction import Row, Verdict, rows_over_seeds, table_verdict, verdicts_of
 
-REPRODUCED, SAME, CONTRADICTED, PRIVATE, NOT = (
+REPRODUCED, SAME, UNDECIDED, CONTRADICTED, PRIVATE, NOT = (
     Verdict.REPRODUCED,
     Verdict.SAME_ORDER,
+    Verdict.UNDECIDED,
     Verdict.CONTRADICTED,
     Verdict.DATA_PRIVATE,
     Verdict.NOT_COMPARED,
@@ -60,13 +61,21 @@ def test_a_limit_is_kept_or_not(bound: str, ours: float, verdict: Verdict) -> No
     assert verdicts_of([Row("sia", "ms", 1.0, ours, bound)]) == [verdict]  # type: ignore[arg-type]
 
 
-def test_a_published_figure_within_our_interval_over_seeds_is_reproduced() -> None:
-    wide, narrow = (
-        rows_over_seeds("a", "jct", 2.0, [1.0, 3.5, 4.5]),
-        rows_over_seeds("a", "jct", 2.0, [3.0, 3.1]),
-    )
-    assert verdicts_of(wide) == [REPRODUCED, NOT]
-    assert verdicts_of(narrow) == [CONTRADICTED, NOT]
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        pytest.param([2.3, 2.8, 3.0], REPRODUCED, id="within"),
+        pytest.param([3.0, 3.1], CONTRADICTED, id="beside"),
+        pytest.param([1.0, 3.5, 4.5], UNDECIDED, id="within one that is too wide to tell"),
+        pytest.param([1.0, 2.0, 4.0], REPRODUCED, id="so wide, but the mean is near"),
+    ],
+)
+def test_a_published_figure_within_our_interval_over_seeds_is_reproduced(
+    values: list[float], verdict: Verdict
+) -> None:
+    assert verdicts_of(rows_over_seeds("a", "jct", 2.0, values)) == [verdict, NOT]
+    if verdict is UNDECIDED:
+        assert verdicts_of(rows_over_seeds("a", "jct", 2.0, values), is_private=True) == [UNDECIDED, NOT]
 
 
 def test_made_data_contradict_nothing_where_the_paper_s_are_private() -> None:
@@ -77,7 +86,9 @@ def test_made_data_contradict_nothing_where_the_paper_s_are_private() -> None:
 
 @pytest.mark.parametrize(
     ("verdicts", "table"),
-    [([REPRODUCED] * 3 + [SAME], REPRODUCED), ([REPRODUCED] * 2 + [SAME] * 2, SAME),
+    [([REPRODUCED] * 3 + [SAME], REPRODUCED), ([REPRODUCED, UNDECIDED], SAME),
+     ([REPRODUCED] * 3 + [UNDECIDED], REPRODUCED),
+     ([REPRODUCED] * 2 + [SAME] * 2, SAME),
      ([REPRODUCED] * 3 + [CONTRADICTED], SAME), ([REPRODUCED] * 2 + [CONTRADICTED], CONTRADICTED),
      ([REPRODUCED] * 3 + [PRIVATE], SAME), ([REPRODUCED] * 2 + [PRIVATE], PRIVATE),
      ([NOT, NOT], NOT), ([], NOT), ([REPRODUCED, NOT, NOT, NOT], REPRODUCED)],

@@ -3,12 +3,14 @@
 The rule of the verdicts, stated before anything is run:
 
 A published figure is *reproduced* where ours differs by at most a quarter, or where it lies within the
-interval of ours over seeds. Limits that a text states are reproduced where ours keeps them. Else the row is
-of the *same order* where the figures of its comparison stand in the published order. A comparison is of one
-metric and one workload, scheme beside scheme. Schemes that the paper has within a tenth of each other may
-stand either way. Everything else is *contradicted*. Where the paper never published its workload, a made one
-stands for it, and cannot contradict anything: such a row is *data private*. Where the paper prints no number,
-or a row does not apply here, nothing is compared.
+interval of ours over seeds. It is *undecided* where it lies within one whose half is more than half of the
+mean: nearly any figure would. (This came later than the rest, and took verdicts away only.) Limits that a
+text states are reproduced where ours keeps them. Else the row is of the *same order* where the figures of its
+comparison stand in the published order. A comparison is of one metric and one workload, scheme beside scheme.
+Schemes that the paper has within a tenth of each other may stand either way. Everything else is
+*contradicted*. Where the paper never published its workload, a made one stands for it, and cannot contradict
+anything: such a row is *data private*. Where the paper prints no number, or a row does not apply here,
+nothing is compared.
 
 A table is reproduced where at least three quarters of its compared rows are and no other is contradicted or
 data private. It is contradicted, or data private, where more than a quarter of them are. Else it is of the
@@ -306,6 +308,7 @@ def _published(name: str) -> str:
 # ── verdicts ────────────────────────────────────────────────────────────────────────────────────────────────
 
 NEAR = 1.25  # a ratio up to here, either way, is as near as a simulation of another's cluster can be; chosen
+WIDEST = 0.5  # of the mean: an interval with a larger half decides nothing; chosen
 ALIKE = 1.1  # published figures of two schemes up to this ratio have no order; chosen
 MOST_CONTRADICTED, LEAST_REPRODUCED = 0.25, 0.75  # shares of compared rows, of a table; chosen
 
@@ -315,6 +318,7 @@ class Verdict(StrEnum):
 
     REPRODUCED = "reproduced"
     SAME_ORDER = "same order"
+    UNDECIDED = "undecided"  # it lies within an interval that is too wide to tell
     CONTRADICTED = "contradicted"
     DATA_PRIVATE = "data private"  # it differs, on data made for those that the paper never published
     NOT_COMPARED = "not compared"  # not published, or it does not apply here
@@ -362,8 +366,12 @@ def _verdict(row: Row, group: Sequence[Row], half: float) -> Verdict:
     if row.bound:
         is_kept = ours <= paper if row.bound == "at most" else ours >= paper
         return Verdict.REPRODUCED if is_kept else Verdict.CONTRADICTED
-    if _ratio(ours, paper) <= NEAR or abs(ours - paper) <= half:
+    is_within = abs(ours - paper) <= half
+    is_wide = half > WIDEST * abs(ours)
+    if _ratio(ours, paper) <= NEAR or (is_within and not is_wide):
         return Verdict.REPRODUCED
+    if is_within:
+        return Verdict.UNDECIDED
     orders = list(_orders(row, group))
     return Verdict.SAME_ORDER if orders and all(orders) else Verdict.CONTRADICTED
 
