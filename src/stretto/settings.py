@@ -160,7 +160,7 @@ def texts_of(component: object) -> dict[str, str]:
     return texts
 
 
-def in_full(**parts: object) -> dict[str, str]:
+def resolved_settings(parts: Mapping[str, object]) -> dict[str, str]:
     """Every setting of components by their spaces, as `SPACE.NAME` → text; None: there is no such part."""
     return {
         f"{space}.{name}": text

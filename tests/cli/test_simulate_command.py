@@ -3,8 +3,11 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from stretto.clusters import read_cluster_file
 
 from .ran import Stretto
 
@@ -201,6 +204,21 @@ def test_a_log_from_before_there_were_some_settings_is_decided_as_it_was(
     assert stretto("simulate", "--from-log", "run").status == 0
     words.write_text(json.dumps({**now, "former": False}))
     assert stretto("simulate", "--from-log", "run").status == 1
+
+
+def test_a_cluster_is_read_once_also_where_the_run_is_written(
+    tiny: Path, stretto: Stretto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster file may be a pipe: who asked for its words again would wait for ever."""
+    reads: list[str] = []
+
+    def counted(source: str) -> Any:
+        reads.append(source)
+        return read_cluster_file(source)
+
+    monkeypatch.setattr("stretto.experiments.spec.read_cluster_file", counted)
+    assert stretto("simulate", *FOUR, "--policy", "fifo", "--out", "run").status == 0
+    assert reads == ["tiny.yaml"]
 
 
 PATIENT = """

@@ -70,7 +70,8 @@ def simulate(
     )
     with LogWriter(out, spec) if out is not None else nullcontext() as log:
         with job_bar(f"{policy} · {trace}") as progress:
-            result = run_spec(spec, progress, log.record if log is not None else None)
+            record, begin = (log.record, log.begin) if log is not None else (None, None)
+            result = run_spec(spec, progress, record, begin)
         if bounds:
             (result,) = with_bounds([result], [spec])
         if log is not None:

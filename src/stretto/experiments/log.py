@@ -16,6 +16,7 @@ from stretto.experiments.json_text import json_text
 from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import InputError, Loans, Plan, Snapshot, digest, nodes_of
 from stretto.sim.result import Result
+from stretto.sim.run import Setup
 
 DECISIONS, SPEC, SUMMARY, JOBS = "decisions.jsonl", "run.json", "summary.json", "jobs.csv"
 JOB_COLUMNS = (
@@ -60,6 +61,10 @@ class LogWriter:
         with self._written():
             self._decisions.close()
 
+    def begin(self, setup: Setup) -> None:
+        """Add every setting to the words, so that they mean the same when defaults have changed."""
+        self._spec = replace(self._spec, settings={**setup.resolved_texts(), **self._spec.settings})
+
     def record(self, snapshot: Snapshot, plan: Plan) -> None:
         """Keep one decision."""
         with self._written():
@@ -80,7 +85,7 @@ class LogWriter:
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in (SUMMARY, JOBS):  # of an earlier run: they would belong to other decisions
             (self.directory / name).unlink(missing_ok=True)
-        _write(self.directory / SPEC, asdict(self._spec.in_full().from_anywhere()))
+        _write(self.directory / SPEC, asdict(self._spec.from_anywhere()))
         return (self.directory / DECISIONS).open("w", encoding="utf-8")
 
     @contextmanager

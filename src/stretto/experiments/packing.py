@@ -132,11 +132,13 @@ def _with_text(
     item: Any, arrays: list[np.ndarray], written: dict[object, tuple[Tree, str]]
 ) -> tuple[Tree, str]:
     """A tree and its JSON; of words, choices and what is empty each is made once, and kept in `written`."""
-    is_plain = type(item) is str or isinstance(item, Enum)
-    is_plain = is_plain or (type(item) is tuple and all(type(part) is str for part in item))
-    empty = isinstance(item, Mapping) and not item
-    key = (type(item), item) if is_plain else (type(item),) if empty else None
-    if key is not None and key in written:
+    is_words = type(item) is tuple and all(type(part) is str for part in item)
+    key: object = None
+    if is_words or type(item) is str or isinstance(item, Enum):
+        key = type(item), item  # with the type: some choices equal their text
+    elif isinstance(item, Mapping) and not item:
+        key = type(item)
+    if key in written:
         return written[key]
     tree = _tree(item, arrays)
     made = tree, json.dumps(tree)

@@ -10,7 +10,7 @@ from stretto.clusters import built_in_clusters, read_cluster_file
 from stretto.experiments.lenders import lending_of
 from stretto.model import Cluster, InputError, Policy, traits_of
 from stretto.policies.registry import load_policy, policy_class
-from stretto.settings import in_full, settings_of
+from stretto.settings import settings_of
 from stretto.sim.constraints import NOTHING_SAID, constrained, read_constraints
 from stretto.sim.fairness import with_fairness
 from stretto.sim.result import Result
@@ -66,23 +66,6 @@ class RunSpec:
                 key: absolute(value) if key == DEMAND else value for key, value in self.settings.items()
             },
         )
-
-    def in_full(self) -> "RunSpec":
-        """The same run with every setting said, so that it stays the same when defaults change.
-
-        Raises InputError for whatever is wrong with the words.
-        """
-        setup = setup_of(self)
-        scheduler = scheduler_of(setup)
-        usual = in_full(
-            policy=setup.policy,
-            sim=setup.sim,
-            estimate=scheduler.estimator,
-            place=scheduler.placer,
-            lend=setup.lending,
-        )
-        rule = {"place.rule": setup.placer or setup.policy.placer}
-        return replace(self, settings={**rule, **usual, **self.settings})
 
     def of(self, space: str) -> dict[str, str]:
         """The settings of one space, by key."""
@@ -147,10 +130,18 @@ def setup_of(spec: RunSpec) -> Setup:
 
 
 def run_spec(
-    spec: RunSpec, progress: Callable[[int, int], None] | None = None, record: Record | None = None
+    spec: RunSpec,
+    progress: Callable[[int, int], None] | None = None,
+    record: Record | None = None,
+    begin: Callable[[Setup], None] | None = None,
 ) -> Result:
-    """Simulate what the words say. All input has been read and found good before `record` is first called."""
+    """Simulate what the words say.
+
+    begin: is given what the words come to, once all input has been read and found good.
+    """
     workload, setup = set_up(spec)
+    if begin is not None:
+        begin(setup)
     result = simulate(workload, setup, progress, record)
     return with_fairness(result, workload, setup) if spec.fairness else result
 

@@ -219,5 +219,5 @@ def published(value: float | None) -> str:
 
 def _split(metric: str) -> tuple[str, str]:
     stem, _, unit = metric.rpartition("_")
-    is_half = stem.endswith(("_per", "_gpu"))  # of a unit of two words: 'samples_per_s', 'batch_gpu_min'
-    return (stem, UNITS[unit]) if stem and unit in UNITS and not is_half else (metric, "")
+    is_part = stem.endswith(("_per", "_gpu"))  # of a unit of two words: 'samples_per_s', 'batch_gpu_min'
+    return (stem, UNITS[unit]) if stem and unit in UNITS and not is_part else (metric, "")

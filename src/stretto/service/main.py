@@ -49,7 +49,7 @@ from stretto.service.reconcile.worker_env import WorkerContext
 from stretto.service.recovery import Recovery
 from stretto.service.scheduling.batch_by_speed import divided_by_speed
 from stretto.service.scheduling.loop import SchedulingLoop
-from stretto.service.scheduling.scheduler import evidence_that_counts, said_in_full, scheduler_of
+from stretto.service.scheduling.scheduler import evidence_that_counts, scheduler_of, with_resolved_settings
 from stretto.service.sealed_secrets import SECRET_KEY, SealedSecrets, SecretKey
 from stretto.service.service import Service
 from stretto.service.signals import StopSignals
@@ -127,7 +127,7 @@ def _prepare(config: Config) -> Prepared:
     sys.setswitchinterval(TURN_S)
     configured = _configured(config, settings)
     scheduler = scheduler_of(configured)  # what is wrong with the words is said before anything is made
-    configured = said_in_full(configured, scheduler)
+    configured = with_resolved_settings(configured, scheduler)
     accounts = read_accounts(config.run_as)
     certificates = Certificates(config.tls) if config.tls is not None else None
     authorities = certificates_in(config.ca_file) if config.ca_file is not None else ""

@@ -29,6 +29,7 @@ from stretto.model import (
 from stretto.place.registry import load_placer
 from stretto.scheduler.loop import run
 from stretto.scheduler.round import Estimator, Lending, Scheduler, decide
+from stretto.settings import resolved_settings
 from stretto.sim.accounting import Charging
 from stretto.sim.lenders import SETTLE_S, SimulatedLender
 from stretto.sim.result import Result
@@ -61,19 +62,26 @@ class Setup:
     shares: FairShare | None = None  # that were set; None: usage orders no job
     constraints: Constraints = NO_CONSTRAINTS  # that every decision keeps to
 
-    def resolved(self) -> dict[str, Any]:
-        """Every setting by SPACE.KEY, as it was used."""
-        spaces: dict[str, Any] = {
+    def parts(self) -> dict[str, Any]:
+        """What has settings, by its space."""
+        lend = {} if self.lending is None else {"lend": self.lending}
+        return {
             "sim": self.sim_in_use(),
             "policy": self.policy,
             "place": self.make_placer(),
             "estimate": self.make_estimator(),
+            **lend,
         }
-        if self.lending is not None:
-            spaces["lend"] = self.lending
+
+    def resolved_texts(self) -> dict[str, str]:
+        """What makes this setup again, by SPACE.KEY, also when a later version has other defaults."""
+        return {"place.rule": self.placer or self.policy.placer, **resolved_settings(self.parts())}
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting by SPACE.KEY, as it was used."""
         settings = {
             f"{space}.{entry.name}": _plain(getattr(component, entry.name))
-            for space, component in spaces.items()
+            for space, component in self.parts().items()
             for entry in fields(component)
             if not entry.name.startswith("_")
         }

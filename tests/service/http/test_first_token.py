@@ -10,12 +10,9 @@ import pytest
 from tests.service.http.rig import SMALL, play
 
 from stretto.model import InputError
-from stretto.policies.registry import load_policy
 from stretto.service.config import Config
 from stretto.service.emulated.options import EmulatedOptions
-from stretto.service.eventlog import open_store
 from stretto.service.main import FIRST_TOKEN, serve
-from stretto.settings import texts_of
 
 pytestmark = [pytest.mark.sockets, pytest.mark.sqlite]
 
@@ -85,24 +82,3 @@ def test_a_state_directory_or_log_that_cannot_be_written_is_said_in_a_line(tmp_p
         asyncio.run(serve(Config(tmp_path / "file", **usual)))  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"--log-file .*: cannot be written: Is a directory"):
         asyncio.run(serve(Config(tmp_path / "state", log_file=str(tmp_path), **usual)))  # type: ignore[arg-type]
-
-
-def test_the_log_says_every_setting_that_a_service_decides_with(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = Config(
-            tmp_path / "state",
-            port=0,
-            backend=EmulatedOptions("gpu8-256"),
-            policy="stretto",
-            settings={"policy.growth": "2"},
-            open_on_loopback=True,
-        )
-        await answers(config)
-        with open_store(config.state / "stretto.db") as store:
-            (configured,) = (entry for entry in store.read() if entry.kind == "Configured")
-        assert configured.body["settings"] == {"policy.growth": "2"}
-        expected = texts_of(load_policy("stretto", growth=2))
-        decides = {f"policy.{name}": text for name, text in expected.items()}
-        assert decides.items() <= configured.body["in_full"].items()
-
-    play(story)

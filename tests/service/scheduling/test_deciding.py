@@ -16,7 +16,7 @@ from stretto.service.eventlog import open_store
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.scheduling.loop import SchedulingLoop
-from stretto.service.scheduling.scheduler import said_in_full, scheduler_of
+from stretto.service.scheduling.scheduler import scheduler_of, with_resolved_settings
 from stretto.service.state.events import (
     Began,
     Configured,
@@ -159,19 +159,19 @@ def test_settings_that_are_younger_than_a_log_are_as_it_meant_them(
 
 
 @pytest.mark.parametrize("policy", ["fifo", "lyra", "unisched", "stretto"])
-def test_words_in_full_make_the_same_scheduler(policy: str) -> None:
+def test_resolved_settings_make_the_same_scheduler(policy: str) -> None:
     words = Configured(policy, settings={"place.rule": "spread", "lend.rule": "lyra"}, defaults="current")
     scheduler = scheduler_of(words)
-    assert scheduler_of(said_in_full(words, scheduler)) == scheduler
+    assert scheduler_of(with_resolved_settings(words, scheduler)) == scheduler
 
 
-def test_a_log_in_full_is_decided_as_it_was_when_defaults_have_changed() -> None:
+def test_a_log_with_resolved_settings_is_decided_as_it_was_when_defaults_have_changed() -> None:
     """The present defaults stand for those of another version: the log has other ones, which nobody set."""
     then = {"policy.late": "0.3", "policy.by_clock": "false", "place.rule": "spread"}
-    decides = scheduler_of(Configured("unisched", defaults="current", in_full=then))
+    decides = scheduler_of(Configured("unisched", defaults="current", resolved=then))
     assert decides.policy == UniSched(by_clock=False, late=0.3)
     assert decides.placer == load_placer("spread")
     typed = {"policy.late": "0.4"}
-    assert scheduler_of(Configured("unisched", settings=typed, in_full=then)).policy == UniSched(
+    assert scheduler_of(Configured("unisched", settings=typed, resolved=then)).policy == UniSched(
         by_clock=False, late=0.4
     )

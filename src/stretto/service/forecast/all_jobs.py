@@ -53,7 +53,7 @@ def affordable(fork: Fork, until_s: float) -> tuple[Fork, tuple[str, ...]]:
     if len(fork.members) <= MOST_ASKED or _is_quick(fork, until_s):
         return fork, ()
     configured = fork.configured
-    in_line = replace(configured, policy="fifo", placer="", settings={"policy.skip": "true"}, in_full={})
+    in_line = replace(configured, policy="fifo", placer="", settings={"policy.skip": "true"}, resolved={})
     words = (
         f"policy {configured.policy} would take too long to foresee so many jobs: those that hold GPUs keep "
         "them, the others start in line with what they ask for"

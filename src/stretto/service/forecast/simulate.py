@@ -244,7 +244,7 @@ def configured_as(
         policy=configured.policy if same else policy,
         placer=configured.placer if same else "",
         settings={**kept, **settings},
-        in_full=configured.in_full if same and not settings else {},
+        resolved=configured.resolved if same and not settings else {},
         seed=configured.seed if seed is None else seed,
     )
 

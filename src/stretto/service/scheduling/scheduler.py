@@ -12,7 +12,7 @@ from stretto.place.registry import load_placer
 from stretto.policies.registry import POLICIES, load_policy, policy_class
 from stretto.scheduler.round import Scheduler
 from stretto.service.state.events import Configured
-from stretto.settings import in_full, settings_of
+from stretto.settings import resolved_settings, settings_of
 
 SPACES = ("policy", "estimate", "place", "lend")
 RULE = "rule"  # the setting of `place` that names a placer; the others are fields of the one in use
@@ -20,7 +20,7 @@ RULE = "rule"  # the setting of `place` that names a placer; the others are fiel
 
 def scheduler_of(configured: Configured) -> Scheduler:
     """The policy, its estimator and its placer; InputError for what is wrong with the words."""
-    settings = {**configured.in_full, **configured.settings}
+    settings = {**configured.resolved, **configured.settings}
     unknown = [key for key in settings if key.partition(".")[0] not in SPACES]
     if unknown:
         raise InputError(f"--set {unknown[0]}: a service has settings of {', '.join(SPACES)} only")
@@ -34,19 +34,19 @@ def scheduler_of(configured: Configured) -> Scheduler:
     return Scheduler(estimator, policy, load_placer(rule, **place), _lending(_of(settings, "lend")))
 
 
-def said_in_full(configured: Configured, scheduler: Scheduler) -> Configured:
+def with_resolved_settings(configured: Configured, scheduler: Scheduler) -> Configured:
     """The same words with every setting of the scheduler that they make.
 
     So the log is decided again as it was, also when later versions have other defaults.
     """
+    parts = {
+        "policy": scheduler.policy,
+        "estimate": scheduler.estimator,
+        "place": scheduler.placer,
+        "lend": scheduler.lending,
+    }
     rule = {f"place.{RULE}": configured.placer or scheduler.policy.placer}
-    settings = in_full(
-        policy=scheduler.policy,
-        estimate=scheduler.estimator,
-        place=scheduler.placer,
-        lend=scheduler.lending,
-    )
-    return replace(configured, in_full=rule | settings)
+    return replace(configured, resolved=rule | resolved_settings(parts))
 
 
 def evidence_that_counts(policy: str, settings: Mapping[str, str]) -> str:

@@ -153,7 +153,7 @@ class Configured(Event):
     evidence: str = "own"
     profiles: str = "model"  # which jobs Sia profiles first: one of each "model", or each "job" that needs it
     # Every setting, also those that were left at their defaults of that day; {}: only `settings` is known.
-    in_full: Mapping[str, str] = field(default_factory=dict)
+    resolved: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
