@@ -32,9 +32,10 @@ async def test_logs_of_a_job_take_no_more_than_was_said_and_its_end_stays(
             server.logs["jobs", name_of(worker)] = text.encode()
             bind(server, worker)
         path = backend.logs.path("7.1.0")
-        await until(lambda: path.stat().st_size > 2_900_000 and taken_by(path) <= MOST_BYTES)
+        written = 2_900_000  # or more, as the log still comes; what is dropped depends on how much had come
+        await until(lambda: path.stat().st_size > written and taken_by(path) <= MOST_BYTES)
         piece = await backend.log("7.1.0")
-        assert piece.offset > 1_900_000, "readers go on at the same offsets"
+        assert piece.offset >= written - MOST_BYTES, "readers go on at the same offsets"
         assert piece.data.startswith(NOTICE)
         assert len((await backend.log("8.1.0")).data) == 9_991, "the log of another job is left alone"
 
