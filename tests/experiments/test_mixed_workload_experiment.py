@@ -5,19 +5,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.experiments import mixed_causes, mixed_workload
 from stretto.experiments.causes import NOTHING
+from stretto.experiments.one_for_all import mixed, mixed_causes
 from stretto.experiments.reproduction import Request
 from stretto.experiments.spec import run_spec
 
 
 def of_seed(**values: float) -> dict[tuple[str, str], float]:
     """Figures of one run: equal but for those given."""
-    return {(kind, metric): values.get(kind, 50.0) for kind, metric in mixed_workload.OF_CLASSES.items()}
+    return {(kind, metric): values.get(kind, 50.0) for kind, metric in mixed.OF_CLASSES.items()}
 
 
 def test_behind_is_measured_from_the_best_mean_of_each_class() -> None:
-    behind = mixed_workload.behind_of(
+    behind = mixed.behind_of(
         {
             "one": [of_seed(elastic=100.0, rigid=400.0), of_seed(elastic=100.0, rigid=600.0)],
             "two": [of_seed(elastic=110.0, rigid=400.0), of_seed(elastic=130.0, rigid=400.0)],
@@ -30,7 +30,7 @@ def test_behind_is_measured_from_the_best_mean_of_each_class() -> None:
 
 
 def test_waits_of_less_than_a_second_and_one_miss_in_a_hundred_are_none() -> None:
-    behind = mixed_workload.behind_of(
+    behind = mixed.behind_of(
         {
             "one": [of_seed(session=0.0, strict=0.0)],
             "two": [of_seed(session=0.9, strict=1.0)],
@@ -44,9 +44,9 @@ def test_waits_of_less_than_a_second_and_one_miss_in_a_hundred_are_none() -> Non
 
 def test_figures_of_a_run_are_those_of_its_jobs(tmp_path: Path) -> None:
     queues = tmp_path / "queues.yaml"
-    queues.write_text(mixed_workload.QUEUES, encoding="utf-8")
-    result = run_spec(mixed_workload.spec_of("fifo", 40, 0, queues))
-    figures = mixed_workload.figures_of(result)
+    queues.write_text(mixed.QUEUES, encoding="utf-8")
+    result = run_spec(mixed.spec_of("fifo", 40, 0, queues))
+    figures = mixed.figures_of(result)
     kinds = np.array([job.id.partition("-")[0] for job in result.requests.jobs])
     assert result.done.all()
     assert figures["all jobs", "avg_jct_s"] == pytest.approx(result.jct_s.mean())
@@ -61,10 +61,10 @@ def test_the_table_names_the_worst_class_of_each_policy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The search of pollux takes twenty times as long as all others together.
-    policies = tuple(policy for policy in mixed_workload.POLICIES if policy != "pollux")
-    monkeypatch.setattr(mixed_workload, "POLICIES", policies)
-    monkeypatch.setattr(mixed_workload, "JOBS", {"little": 20})
-    _, rows, notes = mixed_workload.one_for_all(Request(None, scale=0.1, workers=1))
+    policies = tuple(policy for policy in mixed.POLICIES if policy != "pollux")
+    monkeypatch.setattr(mixed, "POLICIES", policies)
+    monkeypatch.setattr(mixed, "JOBS", {"little": 20})
+    _, rows, notes = mixed.one_for_all(Request(None, scale=0.1, workers=1))
     worst = {row.row: row.ours for row in rows if row.row.endswith("worst class")}
     assert set(worst) == {f"little, {policy}: worst class" for policy in policies}
     assert min(value for value in worst.values() if value is not None) >= 0
@@ -74,9 +74,9 @@ def test_the_table_names_the_worst_class_of_each_policy(
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (mixed_workload, mixed_causes):
+    for module in (mixed, mixed_causes):
         monkeypatch.setattr(module, "JOBS", {mixed_causes.LOAD: 12})
-    monkeypatch.setattr(mixed_workload, "POLICIES", ("stretto", "sia"))
+    monkeypatch.setattr(mixed, "POLICIES", ("stretto", "sia"))
     monkeypatch.setattr(mixed_causes, "PARTS", mixed_causes.PARTS[:2])
     monkeypatch.setattr(mixed_causes, "WORLDS", mixed_causes.WORLDS[-1:])
     request = Request(None, scale=0.1, workers=1)
@@ -86,7 +86,7 @@ def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.Mon
         row.what: dict(zip(names, [value.ours for value in row.values], strict=True))
         for row in series.switched
     }
-    table = {(row.row, row.metric): row.ours for row in mixed_workload.one_for_all(request)[1]}
+    table = {(row.row, row.metric): row.ours for row in mixed.one_for_all(request)[1]}
     itself, beside = "half load, stretto over itself unswitched: all jobs", "half load, sia: all jobs"
     for figure, value in zip(series.figures, series.switched[0].values, strict=True):
         assert (figure.row, figure.metric) not in table or table[figure.row, figure.metric] == value.ours

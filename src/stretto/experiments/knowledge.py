@@ -47,6 +47,19 @@ KNOWLEDGE: Mapping[str, Mapping[str, str]] = {  # by paper and policy
         "pollux": "Goodput that it fits itself, and nothing of deadlines or of people who wait",
         "fifo": "Nothing of jobs but what they ask for",
     },
+    "ground": {  # stretto on the grounds of others; these are told what their own tables say
+        "stretto": (
+            "The work that is left, with the error that the paper's policy has of durations, and deadlines. "
+            "Goodput that it fits itself, or true speeds where the paper's tables have those"
+        ),
+        "sia": "As in the tables of Sia",
+        "unisched": "As in the tables of UniSched",
+        "hydra": "As in the tables of UniSched",
+        "lyra": "As in the tables of Lyra",
+        "ones": "As in the tables of ONES",
+        "cornucopia": "As in the tables of Cornucopia",
+        "chronus": "As in the tables of Cornucopia",
+    },
     "sia": {
         "sia": (
             "Profiles on one GPU of each type are free, where the paper counts 0.1 GPU-hours a job. "

@@ -1,12 +1,14 @@
 """The published tables that can be made again, by name."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from stretto.errors import InputError
-from stretto.experiments import mixed_causes, mixed_workload
 from stretto.experiments.cornucopia import causes as cornucopia_causes
 from stretto.experiments.cornucopia import comparison, parts
 from stretto.experiments.lyra import lending, scaling, tables, testbed
+from stretto.experiments.one_for_all import mixed, mixed_causes, specialists
+from stretto.experiments.one_for_all.grounds import Ground
 from stretto.experiments.ones import batches, progress, speeds, switches
 from stretto.experiments.ones import causes as ones_causes
 from stretto.experiments.ones import comparison as ones
@@ -37,6 +39,14 @@ def lyra(
     """An entry of Lyra, whose traces were never published."""
     paper = f"Lyra (EuroSys 2023), {where}"
     return Experiment(name, paper, data, make, simulations, takes, not_whole, private)
+
+
+def ground(
+    name: str, paper: str, data: str, of: Ground, simulations: int, takes: str = "", **more: Any
+) -> Experiment:
+    """An entry of a ground on which Stretto's own policy is held against that of a paper."""
+    where = f"Stretto's own policy on the ground of {paper}"
+    return Experiment(name, where, data, of.table, simulations, takes, causes=of.causes, **more)
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -104,11 +114,16 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "one-for-all",
             "Stretto's own: all classes of jobs on one cluster",
             "",
-            mixed_workload.one_for_all,
+            mixed.one_for_all,
             210,
             not_whole="210 simulations of up to a minute each",
             causes=mixed_causes.one_for_all,
         ),
+        ground("ground-sia", "Sia", "sia", specialists.SIA, 48),
+        ground("ground-unisched", "UniSched", "chronus", specialists.UNISCHED, 54),
+        ground("ground-lyra", "Lyra", "inference", specialists.LYRA, 10),
+        ground("ground-ones", "ONES", "", specialists.ONES, 24),
+        ground("ground-cornucopia", "Cornucopia", "chronus", specialists.CORNUCOPIA, 27),
         lyra("lyra-table5", "table 5", tables.table5, 48, "30 min"),
         lyra(
             "lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 27, "10 min"

@@ -10,31 +10,13 @@ from tempfile import TemporaryDirectory
 
 from stretto.experiments.causes import Figure, Series, Switch, Value, switched_runs, value_of
 from stretto.experiments.draws import seeds_of
-from stretto.experiments.mixed_workload import ALL, JOBS, OF_CLASSES, QUEUES, SEEDS, figures_of, spec_of
+from stretto.experiments.one_for_all.mixed import ALL, JOBS, OF_CLASSES, QUEUES, SEEDS, figures_of, spec_of
+from stretto.experiments.one_for_all.parts import OURS, PARTS
 from stretto.experiments.reproduction import Request
 from stretto.sim.result import Result
 
-LOAD, OURS, BESIDE = "half load", "stretto", "sia"  # where a simulation takes seconds
+LOAD, BESIDE = "half load", "sia"  # where a simulation takes seconds
 JCT = "avg_jct_s"
-
-
-def part(what: str, **settings: str) -> Switch:
-    """A part of the policy that is left out."""
-    return Switch(what, {key.replace("__", "."): value for key, value in settings.items()}, only=OURS)
-
-
-PARTS = (
-    part("each job learns alone", estimate__share="job"),
-    part("no job is given more GPUs than its model was seen on", policy__growth="1"),
-    part("a wait adds nothing to the time that is left", policy__wait="0.001"),
-    part("a deadline makes a job count no more", policy__deadline="0"),
-    part("no deadline is promised", policy__promised_share="0.0001"),
-    part("changes are charged over all that is left", policy__lifetime_s="1e9"),
-    part("lenders are believed to take nothing back", policy__reclaims="0"),
-    part("what a user has had does not matter", policy__fairness="0"),
-    part("serving a job is not worth more the longer it has waited", policy__patience_s="1e12"),
-    part("no job is believed to be longer than it is said to be", policy__doubt="0"),
-)
 
 
 def told_with(error: str) -> Mapping[str, str]:

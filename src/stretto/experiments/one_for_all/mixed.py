@@ -158,6 +158,12 @@ def behind_of(
     for policy, of_classes in mean.items():
         behind[policy] = {}
         for kind, value in of_classes.items():
-            best, least = min(each[kind] for each in mean.values()), SMALLEST[OF_CLASSES[kind]]
-            behind[policy][kind] = 100.0 * max(value - max(best, least), 0.0) / max(best, least)
+            best = min(each[kind] for each in mean.values())
+            behind[policy][kind] = percent_behind(value, best, SMALLEST[OF_CLASSES[kind]])
     return behind
+
+
+def percent_behind(value: float, best: float, smallest: float) -> float:
+    """By how many per cent a figure is above the best one; two that are below `smallest` are equal."""
+    least = max(best, smallest)
+    return 100.0 * max(value - least, 0.0) / least
