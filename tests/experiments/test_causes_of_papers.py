@@ -13,6 +13,7 @@ import pytest
 from stretto.estimate.placement_runtime import iteration_s
 from stretto.experiments.causes import NOTHING, Series
 from stretto.experiments.cornucopia import comparison as cornucopia
+from stretto.experiments.one_for_all import specialists
 from stretto.experiments.ones import causes as ones_causes
 from stretto.experiments.ones import comparison as ones
 from stretto.experiments.published import EXPERIMENTS
@@ -29,6 +30,7 @@ FEW: dict[ModuleType, dict[str, object]] = {
     ones: {"LEAST_JOBS": 8, "SEEDS": range(1), "GPUS": (16,)},
     ones_causes: {"SEEDS": range(1), "GPUS": (16,)},
     sia: {"LEAST_JOBS": 20},
+    specialists: {"LYRA_WINDOW": 0.01, "LYRA_SEEDS": (1, 2)},
     runs: {"LEAST_JOBS": 60, "HELIOS": ("H_MIX2",)},
     unisched: {"SEEDS": range(1), "TESTBED_FIGURES": {40: (4.97, 266.39)}, "FEWER_JOBS": ()},
     unisched_causes: {"SEEDS": range(1), "TESTBED_FIGURES": {40: (4.97, 266.39)}, "HELIOS": ("H_MIX2",)},

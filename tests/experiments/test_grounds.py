@@ -65,7 +65,7 @@ def test_both_are_simulated_alike(name: str, tmp_path: Path) -> None:
     """What is told of work and costs may differ by what a policy can know; clusters and jobs may not."""
     cases = GROUNDS[name].cases(Request(None), tmp_path)
     assert len({case.name for case in cases}) == len(cases)
-    assert set(GROUNDS[name].without) <= {case.name for case in cases}
+    assert set(GROUNDS[name].without) <= {case.name for case in cases}, "a case is named wrong"
     for case in cases:
         ours = case.samples(OURS)
         assert len({repr(spec) for spec in ours}) == len(ours) > 1
