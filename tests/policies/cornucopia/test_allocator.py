@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,14 @@ def candidates(
     gains = [gains_of(wanted, linear=is_linear) for wanted, is_linear in zip(asked, are_linear, strict=True)]
     elastic = np.asarray(columns.get("elastic", [True] * jobs))
     wanted = np.array(asked)
+    largest = np.asarray(columns.get("largest", [64] * jobs))
     return Candidates(
         queue=np.array(queue),
         held=np.array(held),
         least=np.asarray(columns.get("least", np.where(elastic, 1, wanted))),
         asked=wanted,
-        most=np.where(elastic, 2 * wanted, wanted),
+        most=np.minimum(np.where(elastic, 2 * wanted, wanted), largest),
+        largest=largest,
         elastic=elastic,
         fixed=np.asarray(columns.get("fixed", [False] * jobs)),
         factors=gains.__getitem__,
@@ -200,5 +203,31 @@ def test_a_second_look_changes_nothing_about_who_runs(drawn: tuple[Candidates, i
 
 def contenders_again(jobs: Candidates, gpus: np.ndarray[Any, np.dtype[np.int64]]) -> Candidates:
     return Candidates(
-        jobs.queue, gpus, jobs.least, jobs.asked, jobs.most, jobs.elastic, jobs.fixed, jobs.factors
+        jobs.queue,
+        gpus,
+        jobs.least,
+        jobs.asked,
+        jobs.most,
+        jobs.largest,
+        jobs.elastic,
+        jobs.fixed,
+        jobs.factors,
     )
+
+
+def test_a_job_above_what_it_may_have_by_now_gives_all_beyond_it_or_nothing() -> None:
+    over = {"largest": [1, 64], "elastic": [True, True]}
+    held_four = candidates([Q2, Q1], [4, 0], [1, 1], **over)
+    assert allocate_greedily(held_four, 0).tolist() == [1, 2], "three it could not have"
+    assert allocate_greedily(held_four, 1).tolist() == [4, 1], "what it holds it may keep"
+
+
+@given(anybody())
+def test_no_job_gets_a_number_that_it_may_not_have(drawn: tuple[Candidates, int]) -> None:
+    jobs, idle = drawn
+    largest = jobs.least
+    limited = replace(
+        jobs, largest=largest, asked=np.minimum(jobs.asked, largest), most=np.minimum(jobs.most, largest)
+    )
+    gpus = allocate_greedily(limited, idle)
+    assert ((gpus == jobs.held) | (gpus == 0) | (gpus == largest)).all()

@@ -27,6 +27,7 @@ class Candidates:
     least: IntArray  # fewest GPUs to run on: all that it asks for where it is not elastic
     asked: IntArray  # R: GPUs up to which it comes before lower queues
     most: IntArray  # 2R: GPUs up to which it takes what no other job wants
+    largest: IntArray  # GPUs beyond which it may keep what it holds, but get no other number
     elastic: BoolArray
     fixed: BoolArray  # keeps exactly what it holds
     factors: ScalingFactors  # S by position: scaling factor of the GPU on top of 0, 1, …
@@ -236,9 +237,12 @@ class _Allocator:
         return self._profiles[position]
 
     def _take_one(self, position: int) -> None:
-        """One GPU, or all of a job that cannot run on fewer."""
+        """One GPU, all of a job that cannot run on fewer, or all beyond the most that it may have by now.
+
+        A quota or its owner may have lowered that since.
+        """
         gpus = int(self.gpus[position])
-        taken = 1 if gpus > self.jobs.least[position] else gpus
+        taken = max(1, gpus - int(self.jobs.largest[position])) if gpus > self.jobs.least[position] else gpus
         self.gpus[position] -= taken
         self.idle += taken
 

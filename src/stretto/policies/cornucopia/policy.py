@@ -258,6 +258,7 @@ class Cornucopia(CheckedSettings, space="policy"):
             least=least,
             asked=asked,
             most=most,
+            largest=jobs.max_gpus[rows],
             elastic=elastic,
             fixed=~jobs.preemptible[rows] & (held_gpus > 0),
             factors=factors,
