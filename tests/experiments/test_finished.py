@@ -198,6 +198,20 @@ def test_the_key_follows_the_content_of_the_trace_and_not_its_time(tmp_path: Pat
     assert key_of(spec) not in (before, None)
 
 
+def test_the_key_follows_what_constraints_say_and_not_where_they_lie(tmp_path: Path) -> None:
+    """A table writes them to a folder of the moment, and goes on after an interruption all the same."""
+    keys = []
+    for folder, gpus in (("first", 8), ("second", 8), ("third", 4)):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "queues.yaml"
+        path.write_text(f"queues:\n  - {{name: vision, quota_gpus: {gpus}}}\n", encoding="utf-8")
+        keys.append(key_of(replace(DEMO, constraints=str(path))))
+    assert None not in keys
+    assert keys[0] == keys[1] != keys[2]
+    assert key_of(DEMO) not in keys
+    assert key_of(replace(DEMO, constraints=str(tmp_path / "none.yaml"))) is None
+
+
 def test_the_key_follows_every_file_of_the_profiles(tmp_path: Path) -> None:
     profiles = tmp_path / "profiles"
     (profiles / "inside").mkdir(parents=True)

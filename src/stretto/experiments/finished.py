@@ -115,9 +115,12 @@ def key_of(spec: RunSpec) -> str | None:
         if files is None:
             return None
         contents = {str(path.resolve()): _contents(path) for path in files}
+        words = asdict(spec.from_anywhere())
+        if spec.constraints:  # a table writes them to a folder of the moment: what counts is what they say
+            words["constraints"] = _contents(Path(spec.constraints))
     except OSError:  # the simulation itself will say what it cannot read
         return None
-    parts = [asdict(spec.from_anywhere()), contents, sources_digest(), _versions()]
+    parts = [words, contents, sources_digest(), _versions()]
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=20).hexdigest()
 
 
@@ -149,7 +152,7 @@ def _files_of(spec: RunSpec) -> list[Path] | None:
     base, recipes = base_of(spec.trace)
     if not (is_made(base) or base in sets or Path(base).is_file()):
         return None
-    named = [base, spec.profiles, spec.constraints, *map(str, spec.settings.values())]
+    named = [base, spec.profiles, *map(str, spec.settings.values())]
     named += [word for recipe in recipes for word in re.split("[:=,]", recipe)]
     files = []
     for word in filter(None, named):
