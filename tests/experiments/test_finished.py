@@ -209,7 +209,6 @@ def test_the_key_follows_what_constraints_say_and_not_where_they_lie(tmp_path: P
     assert None not in keys
     assert keys[0] == keys[1] != keys[2]
     assert key_of(DEMO) not in keys
-    assert key_of(replace(DEMO, constraints=str(tmp_path / "none.yaml"))) is None
 
 
 def test_the_key_follows_every_file_of_the_profiles(tmp_path: Path) -> None:
