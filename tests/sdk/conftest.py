@@ -44,7 +44,13 @@ class Scene:
     def publish(self, *names: str, **more: Any) -> int:
         """A new generation, once all of it train."""
         number = self.conductor.publish(names, **more)
-        self.conductor.wait_joined(number, PATIENCE_S)
+        try:
+            self.conductor.wait_joined(number, PATIENCE_S)
+        except TimeoutError as late:
+            for name in names:
+                status = self.workers[name].exitcode
+                late.add_note(f"{name} ended with {status}; it printed:\n{self.printed(name)}")
+            raise
         return number
 
     def wait_ready(self, *names: str) -> None:
@@ -65,7 +71,8 @@ class Scene:
         return worker.exitcode
 
     def printed(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text()
+        log = self.folder / f"{name}.log"
+        return log.read_text() if log.exists() else ""
 
     def lines(self, *names: str) -> list[dict[str, Any]]:
         """What these workers wrote, or all of them."""

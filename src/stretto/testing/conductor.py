@@ -33,6 +33,7 @@ class Conductor:
         self.is_away = False  # answers 503 to everything
         self.generation: dict[str, Any] = {"generation": 0}
         self._unwanted: set[str] = set()
+        self._leaving: set[str] = set()
         self._changed = threading.Condition()
         self._closed = False
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
@@ -85,7 +86,9 @@ class Conductor:
         return self._publish({"workers": members, "source": source, **more})
 
     def leave(self, until_s: float | None = None) -> int:
-        """Tell all to leave."""
+        """Tell all that are there to leave; whoever comes later is of another attempt, and hears nothing."""
+        with self._changed:
+            self._leaving = {*self.ready}
         return self._publish({"workers": [], "leave": True, "until_s": until_s})
 
     def _publish(self, document: dict[str, Any]) -> int:
@@ -136,7 +139,8 @@ class Conductor:
                 if query["worker"] in self._unwanted:
                     return 410, None
                 newest = self.generation
-                if newest["generation"] > after and (newest["store"] or not query.get("store")):
+                is_told = not newest.get("leave") or query["worker"] in self._leaving
+                if newest["generation"] > after and is_told and (newest["store"] or not query.get("store")):
                     return 200, {**newest}
                 if not self._changed.wait(max(0.0, until_s - time.monotonic())):
                     return 204, None
