@@ -86,7 +86,7 @@ class Conductor:
         return self._publish({"workers": members, "source": source, **more})
 
     def leave(self, until_s: float | None = None) -> int:
-        """Tell all that are there to leave; whoever comes later is of another attempt, and hears nothing."""
+        """Tell all workers that are there to leave; one that comes later belongs to another attempt."""
         with self._changed:
             self._leaving = {*self.ready}
         return self._publish({"workers": [], "leave": True, "until_s": until_s})
