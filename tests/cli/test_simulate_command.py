@@ -191,18 +191,36 @@ def test_a_log_is_decided_again_alike_from_another_directory(
     assert {name: ran.json[name] for name in untimed} == untimed
 
 
+BEFORE = ("--set", "sim.profiling_trains=false", "--set", "policy.by_clock=false")
+
+
 def test_a_log_from_before_there_were_some_settings_is_decided_as_it_was(
     tiny: Path, stretto: Stretto
 ) -> None:
     """Profiling runs trained nothing then: the log says neither that nor that it says nothing."""
-    then = ["--set", "sim.profiling_trains=false", "--set", "policy.by_clock=false"]
-    stretto("simulate", *FOUR, "--policy", "unisched", *then, "--out", "run")
+    stretto("simulate", *FOUR, "--policy", "unisched", *BEFORE, "--out", "run")
     words = tiny / "run" / "run.json"
     now = json.loads(words.read_text()) | {"settings": {}}
     assert now.pop("former") is False
     words.write_text(json.dumps(now))
     assert stretto("simulate", "--from-log", "run").status == 0
     words.write_text(json.dumps({**now, "former": False}))
+    assert stretto("simulate", "--from-log", "run").status == 1
+
+
+def test_a_setting_that_is_younger_than_a_log_means_in_it_what_was_done_then(
+    tiny: Path, stretto: Stretto
+) -> None:
+    """A log says every setting of its day. What it does not say was not there yet."""
+    stretto("simulate", *FOUR, "--policy", "unisched", *BEFORE, "--out", "run")
+    words = tiny / "run" / "run.json"
+    read = json.loads(words.read_text())
+    younger = {key: read["settings"].pop(key) for key in ("policy.by_clock", "sim.profiling_trains")}
+    assert set(younger.values()) == {"false"}
+    words.write_text(json.dumps(read))
+    assert stretto("simulate", "--from-log", "run").status == 0
+    read["settings"] |= dict.fromkeys(younger, "true")
+    words.write_text(json.dumps(read))
     assert stretto("simulate", "--from-log", "run").status == 1
 
 

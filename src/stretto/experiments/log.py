@@ -29,6 +29,7 @@ JOB_COLUMNS = (
     "gpu_s",
     "restarts",
 )
+ALWAYS_SAID = "place.rule"  # in logs that say every setting
 
 
 class LogWriter:
@@ -167,7 +168,10 @@ def logged_spec(directory: Path) -> RunSpec:
     missing = [entry.name for entry in fields(RunSpec) if _is_required(entry) and entry.name not in read]
     if missing:
         raise InputError(f"{path}: missing {missing[0]}")
-    return RunSpec(**{"former": True, **read})  # logs that do not say it are older than the field
+    # Logs that do not say it are older than the field. One with every setting of its day lacks those alone
+    # that came later, and these were not there yet.
+    is_former = ALWAYS_SAID in read.get("settings", {}) or read.get("former", True)
+    return RunSpec(**{**read, "former": is_former})
 
 
 def decide_again(

@@ -117,10 +117,21 @@ def test_a_short_job_comes_before_a_long_one_unless_the_product_of_times_is_to_b
     assert shares.gpus.tolist() == gpus
 
 
+@pytest.mark.parametrize(("asked", "gpus"), [(1, [2, 2]), (4, [2, 2]), (8, [4, 0])])
+def test_a_short_job_comes_first_once_jobs_ask_for_more_than_twice_what_there_is(
+    asked: int, gpus: list[int]
+) -> None:
+    jobs = [elastic("1", gpus=asked), elastic("2", gpus=asked)]
+    policy = Stretto(exponent=0.0, crowded_exponent=-1.0)
+    assert allocate(jobs, [PERFECT, PERFECT], left=[1e3, 1e6], policy=policy).gpus.tolist() == gpus
+    always = replace(policy, crowded_exponent=None)
+    assert allocate(jobs, [PERFECT, PERFECT], left=[1e3, 1e6], policy=always).gpus.tolist() == [2, 2]
+
+
 def test_a_log_from_before_the_exponent_is_decided_by_the_product_of_times() -> None:
     policy = load_policy("stretto", **traits_of(Stretto).former)
     assert isinstance(policy, Stretto)
-    assert (policy.exponent, policy.wait) == (0, 1)
+    assert (policy.exponent, policy.crowded_exponent, policy.wait) == (0, None, 1)
 
 
 def test_lengths_that_are_unknown_are_not_read_off_the_units_of_speeds() -> None:

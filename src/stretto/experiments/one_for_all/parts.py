@@ -13,7 +13,8 @@ def part(what: str, **settings: str) -> Switch:
 PARTS = (
     part("each job learns alone", estimate__share="job"),
     part("no job is given more GPUs than its model was seen on", policy__growth="1"),
-    part("the product of remaining times is least", policy__exponent="0"),
+    part("the product of remaining times is least", policy__exponent="0", policy__crowded_exponent="none"),
+    part("a crowded cluster has the same exponent", policy__crowded_exponent="none"),
     part("a wait adds nothing to the time that is left", policy__wait="0.001"),
     part("a deadline makes a job count no more", policy__deadline="0"),
     part("no deadline is promised", policy__promised_share="0.0001"),

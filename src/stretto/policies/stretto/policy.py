@@ -52,8 +52,8 @@ class Stretto(CheckedSettings, space="policy"):
     of log T is least where the relative gain of a further GPU is the same for all. That is a compromise: the
     sum of T would serve the longest jobs first, the sum of -1/T the shortest. We take the sum of
     (T^q - 1) / q, which is log T where q = 0. With q a little below, short jobs come a little before long
-    ones, as with heSRPT (Berg et al., 2020). A wait adds a usual T, which is much for a short job. A deadline
-    that is possible still makes a job count as several.
+    ones, as with heSRPT (Berg et al., 2020). On a crowded cluster q is lower still. A wait adds a usual T,
+    which is much for a short job. A deadline that is possible still makes a job count as several.
 
     What a change costs is charged over the time for which a configuration lasts. That is learned from what
     became of earlier ones: a cluster on which much happens changes more reluctantly. A resize in place costs
@@ -74,7 +74,14 @@ class Stretto(CheckedSettings, space="policy"):
         sizes_by_type=True,
         order="its program over all jobs at once; exact ties by fair share",
         starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
-        former={"size_digits": "62", "exponent": "0", "wait": "1", "growth": "2", "sizes_end": "false"},
+        former={
+            "size_digits": "62",
+            "exponent": "0",
+            "crowded_exponent": "none",
+            "wait": "1",
+            "growth": "2",
+            "sizes_end": "false",
+        },
     )
 
     # between decisions while more becomes known; it decides when jobs or nodes come and go, too
@@ -85,6 +92,11 @@ class Stretto(CheckedSettings, space="policy"):
     # q of the power mean of remaining times: 0 their product, -1 their harmonic mean; chosen of 0, -0.05,
     # -0.1 and -0.15 on eight training workloads (docs/decisions/0018-stretto.md)
     exponent: float = setting(-0.1, at_least=-1, at_most=0)
+    # q towards which it falls on a crowded cluster, so that short jobs come first more strictly; chosen of
+    # -0.1, -0.6 and -1 on training workloads (docs/decisions/0018-stretto.md); none: it stays
+    crowded_exponent: float | None = setting(-0.6, at_least=-1, at_most=0)
+    # what jobs ask for over the GPUs that there are, from which on q moves there; chosen of 1 and 2, likewise
+    crowded_from: float = setting(2.0, at_least=1)
     # W: a job that is not served waits for so many usual remaining times. Above 1.11, serving one more job of
     # usual length is worth more than twice the GPUs for another: (1 + W)^q < 2 - 2^-q
     wait: float = setting(1.2, above=0)
@@ -247,6 +259,19 @@ class Stretto(CheckedSettings, space="policy"):
         standing = dict(zip(present, 2.0 ** (self.fairness * np.clip(1.0 - over, -1.0, 1.0)), strict=True))
         return floats([standing[account] for account in accounts])
 
+    def _exponent(self, snapshot: Snapshot) -> float:
+        """The q of the power mean: from `exponent` towards `crowded_exponent` as jobs ask for more than fits.
+
+        Beyond `crowded_from` times the cluster the part 1 - crowded_from x there / asked of what is asked for
+        can be served by no sharing. GPUs are few for each job then, and speed grows nearly in proportion to
+        them. There heSRPT (Berg et al., 2020) tends to shortest remaining time first.
+        """
+        asked, there = float(snapshot.jobs.gpus.sum()), float(snapshot.capacity.sum())
+        if self.crowded_exponent is None or asked <= self.crowded_from * there:
+            return self.exponent
+        beyond = 1.0 - self.crowded_from * there / asked
+        return self.exponent + (self.crowded_exponent - self.exponent) * beyond
+
     def _worth(
         self, snapshot: Snapshot, remaining_s: FloatArray, known: "Known", counts: FloatArray
     ) -> FloatArray:
@@ -265,12 +290,13 @@ class Stretto(CheckedSettings, space="policy"):
         # A job that is not served waits for about a usual T; one that is stopped also has to start again.
         usual_s = np.median(slowest_s[is_known]) if is_known.any() else 1.0
         waits = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)
-        of_length = _weight_of_length(slowest_s, known.ends & is_known, self.exponent)
-        serving = (of_length * _bent(waits, self.exponent))[cells.row] * counts
+        exponent = self._exponent(snapshot)
+        of_length = _weight_of_length(slowest_s, known.ends & is_known, exponent)
+        serving = (of_length * _bent(waits, exponent))[cells.row] * counts
         waited_s = np.maximum(snapshot.now_s - jobs.submitted_s - jobs.progress.executed_s, 0.0)
         first = waited_s / self.patience_s + FIRST_SERVED * jobs.interactive
         faster = np.log(slowest_s[cells.row] / served_s)
-        gain = serving + first[cells.row] + of_length[cells.row] * _bent(faster, -self.exponent)
+        gain = serving + first[cells.row] + of_length[cells.row] * _bent(faster, -exponent)
         # What a job has done and would lose is lost to all: it goes on, if need be on less.
         gain += KEPT * costs.goes_on
         return np.where(valid, gain, 0.0)

@@ -25,7 +25,9 @@ def scheduler_of(configured: Configured) -> Scheduler:
     if unknown:
         raise InputError(f"--set {unknown[0]}: a service has settings of {', '.join(SPACES)} only")
     traits = traits_of(policy_class(configured.policy))
-    former = traits.former if configured.defaults == "former" else {}
+    # A log with every setting of its day lacks those alone that came later: these were not there yet.
+    is_former = configured.defaults == "former" or bool(configured.resolved)
+    former = traits.former if is_former else {}
     policy = load_policy(configured.policy, **{**former, **_of(settings, "policy")})
     _ = policy.triggers
     place = _of(settings, "place")
