@@ -23,6 +23,8 @@ from stretto.experiments.reproduction import (
 from stretto.experiments.spec import RunSpec
 from stretto.model import InputError
 from stretto.sim.result import Result
+from stretto.sim.run import Setup
+from stretto.traces.workload import Workload
 
 SPECS = [RunSpec("sia-homo-64", "demo:jobs=3", "fifo", seed=seed) for seed in (0, 1)]
 
@@ -37,6 +39,9 @@ class Counting(Request):
 
     def run(self, specs: Sequence[RunSpec], workers: int | None = None) -> list[Result]:
         raise Counted(len(specs))
+
+    def run_with(self, spec: RunSpec, workload: Workload, setup: Setup) -> Result:
+        raise Counted(1)
 
 
 def two(request: Request) -> Made:
