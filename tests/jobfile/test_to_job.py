@@ -143,7 +143,7 @@ def test_without_the_sdk_a_batch_stays_as_it_is() -> None:
 
 def test_a_date_is_put_on_the_clock_of_the_service() -> None:
     job = job_of("deadline: 2030-01-31T18:00:00Z", epoch_s=1_896_112_800.0 - 500.0)
-    assert job.rewards == (Reward(500.0, 100.0),)
+    assert job.rewards == (Reward(500.0, DEADLINE_WORTH),)
 
 
 @pytest.mark.parametrize(
