@@ -163,9 +163,8 @@ def figure12(request: Request) -> Made:
         {key: mean_of(best_effort_jct_s, draws) or nan for key, draws in by_key.items()},
     )
     stated = (
-        "5.2, 4.2 and 1.5 % of section VI-C are read as points of R_slo. They are the most over the workloads. "
-        "The text has the estimator's on H_MIX1 and the selector's on P_MIX1, so there they are figures and "
-        "no limits",
+        "5.2, 4.2 and 1.5 % of section VI-C are read as points of R_slo, and are the most over workloads. "
+        "The estimator's is on H_MIX1, the selector's on P_MIX1, so there they are figures and no limits",
         "speedup is the mean completion time of best effort under chronus over that of the other",
         f"chronus + selector is unisched's programme with {CHRONUS_PROFILES_ON} GPUs set aside for profiles, "
         "as for chronus, without learning curves and without expected suspensions",
