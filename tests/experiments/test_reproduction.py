@@ -20,9 +20,11 @@ from stretto.experiments.reproduction import (
     data_root,
     data_set,
 )
-from stretto.experiments.spec import RunSpec
+from stretto.experiments.spec import RunSpec, set_up
 from stretto.model import InputError
 from stretto.sim.result import Result
+from stretto.sim.run import Setup
+from stretto.traces.workload import Workload
 
 SPECS = [RunSpec("sia-homo-64", "demo:jobs=3", "fifo", seed=seed) for seed in (0, 1)]
 
@@ -37,6 +39,9 @@ class Counting(Request):
 
     def run(self, specs: Sequence[RunSpec], workers: int | None = None) -> list[Result]:
         raise Counted(len(specs))
+
+    def run_with(self, spec: RunSpec, workload: Workload, setup: Setup) -> Result:
+        raise Counted(1)
 
 
 def two(request: Request) -> Made:
@@ -143,6 +148,13 @@ def test_every_table_names_a_paper_and_a_data_set_that_somebody_publishes(name: 
 def test_an_unknown_table_is_refused_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"unknown table 'sia-table33', did you mean 'sia-table3'"):
         experiment_of("sia-table33")
+
+
+def test_a_run_that_words_alone_cannot_say_is_counted_and_shown_too() -> None:
+    request = Request(None)
+    result = request.run_with(SPECS[0], *set_up(SPECS[0]))
+    assert result.done.all()
+    assert (request.tally.simulations, set(request.tally.shown)) == (1, {"fifo"})
 
 
 @pytest.mark.data

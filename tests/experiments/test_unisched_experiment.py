@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from stretto.experiments.published import EXPERIMENTS
-from stretto.experiments.reproduction import Made, Request
+from stretto.experiments.reproduction import Made, Request, verdicts_of
 from stretto.experiments.spec import RunSpec
 from stretto.experiments.unisched import comparison, estimator, parts, runs
 from stretto.experiments.unisched.comparison import figure6, figure6_density, figure12, table3
@@ -138,7 +138,7 @@ def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pyte
         asked.extend(runs.spec_of(request, case) for case in cases)
         return {}
 
-    monkeypatch.setattr(runs, "run_draws", run)
+    monkeypatch.setattr(comparison, "run_draws", run)
     figure12(MADE)
     aside = {
         int(spec.settings.get("policy.profiling_gpus", 0))
@@ -147,6 +147,45 @@ def test_chronus_and_its_selector_profile_on_equally_many_gpus(monkeypatch: pyte
         if spec.policy == "chronus" or spec.settings.get("policy.profiling") == "static"
     }
     assert aside == {runs.CHRONUS_PROFILES_ON}
+
+
+def test_what_the_text_says_of_unischeds_parts_beside_chronus_is_compared() -> None:
+    missed = {
+        ("H_MIX1", "chronus"): [0.10, 0.14],
+        ("H_MIX1", "unisched"): [0.06, 0.10],
+        ("H_MIX1", "chronus + estimator"): [0.05, 0.10],
+        ("H_MIX1", "chronus + selector"): [0.12, 0.15],
+        ("P_MIX1", "chronus"): [0.60],
+        ("P_MIX1", "unisched"): [0.50],
+        ("P_MIX1", "chronus + estimator"): [0.63],
+        ("P_MIX1", "chronus + selector"): [0.586],
+    }
+    jct_s = {
+        (workload, name): took_s
+        for workload in ("H_MIX1", "P_MIX1")
+        for name, took_s in zip(comparison.BELOW_CHRONUS, (100.0, 125.0, 160.0), strict=True)
+    }
+    jct_s |= {("H_MIX1", "chronus"): 200.0, ("P_MIX1", "chronus"): 400.0}
+    rows = [row for row in comparison.beside_chronus(missed, jct_s) if "plus_minus" not in row.metric]
+    below, speedup = "R_slo_below_chronus", "best_effort_speedup"
+    assert [
+        (row.row, row.metric, row.paper, row.bound, str(verdict))
+        for row, verdict in zip(rows, verdicts_of(rows), strict=True)
+    ] == [
+        ("unisched: most over the workloads", below, 0.052, "at most", "contradicted"),  # 0.1
+        ("chronus + estimator: most over the workloads", below, 0.042, "at most", "contradicted"),  # 0.045
+        ("H_MIX1/chronus + estimator", below, 0.042, "", "reproduced"),  # 0.045
+        ("chronus + selector: most over the workloads", below, 0.015, "at most", "reproduced"),  # 0.014
+        ("P_MIX1/chronus + selector", below, 0.015, "", "reproduced"),  # 0.014
+        ("chronus + estimator: most on Helios", speedup, 1.73, "at most", "reproduced"),  # 1.6
+        ("chronus + selector: least over the workloads", speedup, 1.04, "at least", "reproduced"),  # 1.25
+        ("chronus + selector: most over the workloads", speedup, 1.66, "at most", "contradicted"),  # 2.5
+    ]
+
+
+def test_chronus_profiles_on_fewer_gpus_of_the_testbed_and_the_notes_say_so() -> None:
+    for cluster, gpus in (("C120", 16), (runs.TESTBED, 8)):
+        assert any(f"chronus profiles on {gpus} GPUs" in note for note in runs.notes_of(MADE, cluster))
 
 
 def test_only_a_part_of_the_arrivals_says_that_it_fills_nothing() -> None:

@@ -288,6 +288,7 @@ def test_a_line_means(line: str, field: str, value: Any) -> None:
         ("deadline: 4h\nrewards: [{by: 1h, worth: 1}]", "deadline and rewards exclude each other"),
         ("rewards: [{by: 4h}]", "rewards, entry 1 must have by and worth"),
         ("rewards: [{by: 4h, worth: 0}]", "rewards: worth must be a number above 0"),
+        ("rewards: [{by: 4h, worth: 101}]", "line 2: rewards, entry 1.worth must be at most 100, since no"),
         ("rewards: [{by: 2h, worth: 1}, {by: 1h, worth: 1}]", "rewards must be listed by time"),
         ("rewards: [{by: 1h, worth: 1}, {by: 2h, worth: 2}]", "rewards must be of falling worth, 1 first"),
         ("stop: {}", "stop must say one of steps, epochs, or metric with target and max"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from tests.drawn import scaled
 
 from stretto.jobfile import JobSpec, permitted_gpus, read_submission, spec_to_job
-from stretto.jobfile.to_job import JOB_KEYS
+from stretto.jobfile.to_job import DEADLINE_WORTH, JOB_KEYS
 from stretto.model import (
     UNLIMITED_GPUS,
     Adaptivity,
@@ -109,7 +109,7 @@ def job_of(text: str, **more: Any) -> Job:
             id="more than any type has, on several at once",
         ),
         pytest.param("kind: interactive", {"kind": Kind.INTERACTIVE}, id="interactive"),
-        pytest.param("deadline: 1h", {"rewards": (Reward(3_700.0, 100.0),)}, id="a deadline"),
+        pytest.param("deadline: 1h", {"rewards": (Reward(3_700.0, DEADLINE_WORTH),)}, id="a deadline"),
         pytest.param(
             "rewards: [{by: 1h, worth: 3}, {by: 2h, worth: 1}]",
             {"rewards": (Reward(3_700.0, 3.0), Reward(7_300.0, 1.0))},
@@ -143,7 +143,7 @@ def test_without_the_sdk_a_batch_stays_as_it_is() -> None:
 
 def test_a_date_is_put_on_the_clock_of_the_service() -> None:
     job = job_of("deadline: 2030-01-31T18:00:00Z", epoch_s=1_896_112_800.0 - 500.0)
-    assert job.rewards == (Reward(500.0, 100.0),)
+    assert job.rewards == (Reward(500.0, DEADLINE_WORTH),)
 
 
 @pytest.mark.parametrize(

@@ -90,15 +90,16 @@ KNOWLEDGE: Mapping[str, Mapping[str, str]] = {  # by paper and policy
             "asked for: in its favour"
         ),
         "chronus": (
-            "Durations with the same error, once a job was profiled on 16 GPUs. Of goals, the owner's maximum"
+            "Durations with the same error, once a job was profiled on 16 GPUs, on the testbed on 8. Of "
+            "goals, the owner's maximum"
         ),
         "optimus": (
-            "Steps left with the same error at arrival, and true speeds. It may run a job on 1 to "
-            "twice the GPUs asked for: in its favour"
+            "Steps left with the same error at arrival, and true speeds, where its paper fits them to what "
+            "it sees. It may run a job on 1 to twice the GPUs asked for. Both in its favour"
         ),
         "themis": (
             "Steps left with the same error at arrival, also of jobs with goals, for which the "
-            "paper's had curves: in its favour"
+            "paper's had curves. True speeds, as in Gavel's program. Both in its favour"
         ),
     },
 }

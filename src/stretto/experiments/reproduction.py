@@ -37,7 +37,9 @@ from stretto.experiments.progress import Say
 from stretto.experiments.spec import RunSpec, setup_of
 from stretto.experiments.sweep import run_each
 from stretto.sim.result import Result
+from stretto.sim.run import Setup, simulate
 from stretto.traces.datasets import DATA_VARIABLE
+from stretto.traces.workload import Workload
 
 if TYPE_CHECKING:
     from stretto.experiments.causes import Series
@@ -185,6 +187,19 @@ class Request:
         self.tally.simulated_s += sum(done.wall_s for done in all_done)
         self.tally.processor_s += sum(done.processor_s for done in all_done)
         return [done.result for done in all_done]
+
+    def run_with(self, spec: RunSpec, workload: Workload, setup: Setup) -> Result:
+        """The result of a run that words alone cannot say: of this spec, with another workload.
+
+        It is counted and shown as others are, and not kept.
+        """
+        self.tally.count([spec])
+        began_s, began_processor_s = time.perf_counter(), time.process_time()
+        result = simulate(workload, setup)
+        self.tally.simulations += 1
+        self.tally.simulated_s += time.perf_counter() - began_s
+        self.tally.processor_s += time.process_time() - began_processor_s
+        return result
 
 
 Made = tuple[Sequence[Input], Sequence[Row], Sequence[str]]  # the last: notes for the reader

@@ -142,6 +142,9 @@ MOST_TASKS = 10_000  # of an array
 LR_SCALINGS = ("linear", "sqrt", "square-root", "adascale", "adamscale", "fixed")
 RULES_BEFORE = ("legw",)
 
+# Of a reward in a job file: "values ranging between 0 and 100" [UniSched, section III-C2].
+MOST_WORTH = 100.0
+
 
 class BatchPolicy(StrEnum):
     """What chooses the batch size."""
@@ -336,7 +339,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What finishing by a time is worth."""
+    """What finishing by a time is worth. Logs have more than `MOST_WORTH`, which job files could once say."""
 
     by: When
     worth: float

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from stretto.jobfile.parts import LR_SCALINGS, MOST_TASKS, After, BatchPolicy, WebhookEvent
+from stretto.jobfile.parts import LR_SCALINGS, MOST_TASKS, MOST_WORTH, After, BatchPolicy, WebhookEvent
 from stretto.jobfile.spec import OF_SLURM
 from stretto.model import Purpose
 from stretto.model.job import Kind as JobKind
@@ -143,7 +143,9 @@ SERVING = {
 }
 REWARD = {
     "by": Key(MOMENT, "Done by then: so long after the submission, or a date with its zone."),
-    "worth": Key(NUMBER, "What that is worth; a strict deadline is worth 100."),
+    "worth": Key(
+        NUMBER, f"What that is worth, up to {MOST_WORTH:g}; a strict deadline outweighs all such rewards."
+    ),
 }
 STOP = {
     "steps": Key(whole(1), "Done after so many steps."),

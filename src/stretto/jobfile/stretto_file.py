@@ -10,6 +10,7 @@ from stretto.errors import InputError
 from stretto.jobfile.kubernetes_section import kubernetes_of
 from stretto.jobfile.parts import (
     LR_SCALINGS,
+    MOST_WORTH,
     RULES_BEFORE,
     Accelerators,
     After,
@@ -271,6 +272,9 @@ def _rewards(entry: Entry) -> tuple[Worth, ...]:
         worth = inner.read("worth", number, NUMBER, None)
         if by is None or worth is None:
             raise InputError(f"{inner.at('by')}: {inner.path} must have by and worth")
+        if worth > MOST_WORTH:  # not checked by the part itself: logs have others
+            expected = f"at most {MOST_WORTH:g}, since no reward may outweigh a strict deadline"
+            raise inner.wrong("worth", expected, f"{worth:g}")
         rewards.append(_built(inner, lambda by=by, worth=worth: Worth(by, worth)))  # type: ignore[misc]
     return tuple(rewards)
 

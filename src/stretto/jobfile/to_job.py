@@ -13,9 +13,10 @@ from stretto.model import Adaptivity, Cluster, Goal, InputError, Job, JobId, Rew
 from stretto.suggestions import did_you_mean
 
 JOB_KEYS = tuple(one.name for one in fields(Job) if one.name in PLAIN_KEYS)  # that a policy may read
-# A deadline without rewards has one step of this value: no soft reward of a user is meant to outweigh it
-# [UniSched, section III-C2: rewards are between 0 and 100].
-DEADLINE_WORTH = 100.0
+# What a deadline without rewards is worth. UniSched (section III-C2) has 100 for it and lets soft rewards
+# reach 100, too, so that the first step of a soft deadline could take its place. Chosen: more than any of
+# these. Both are multiples of ten, as are the usual rewards: of round values a plan is sooner proved best.
+DEADLINE_WORTH = 110.0
 PASSED_S = 1.0  # after the submission, the deadline of a job that was written too late for it; chosen
 
 

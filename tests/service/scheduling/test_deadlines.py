@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.service.play import DUE, Deciding
 
+from stretto.jobfile.parts import MOST_WORTH
 from stretto.jobfile.to_job import DEADLINE_WORTH
 from stretto.model import JobId, JobOutlook, Promise, PromisesDeadlines
 from stretto.service.scheduling.scheduler import scheduler_of
@@ -38,6 +39,23 @@ def test_under_unisched_a_strict_deadline_outweighs_a_soft_one(worth: float, str
     live.submit("strict", "", 1, deadline=HOUR, expected_time_s=2_400.0)
     live.decide()
     assert (live.gpus("strict"), live.gpus("soft")) == (strict, 1 - strict)
+
+
+def test_a_strict_deadline_outweighs_the_most_that_a_job_file_may_say() -> None:
+    live = WithDeadlines("unisched", DEADLINE_WORTH, profiling="off")
+    rewards = [{"by": HOUR, "worth": MOST_WORTH}, {"by": {"after_s": 3_960.0}, "worth": MOST_WORTH}]
+    live.submit("soft", "", 1, rewards=rewards, expected_time_s=2_400.0)
+    live.submit("strict", "", 1, deadline=HOUR, expected_time_s=2_400.0)
+    live.decide()
+    assert (live.gpus("strict"), live.gpus("soft")) == (1, 0)
+
+
+def test_a_log_in_which_a_soft_deadline_is_worth_more_is_decided_as_it_was() -> None:
+    live = WithDeadlines("unisched", 100.0, profiling="off")
+    live.submit("soft", "", 1, rewards=[{"by": HOUR, "worth": 101.0}], expected_time_s=2_400.0)
+    live.submit("strict", "", 1, deadline=HOUR, expected_time_s=2_400.0)
+    live.decide()
+    assert (live.gpus("strict"), live.gpus("soft")) == (0, 1)
 
 
 @pytest.mark.parametrize(("worth", "strict"), [(DEADLINE_WORTH, 1), (OLD_WORTH, 0)])

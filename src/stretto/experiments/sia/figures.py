@@ -12,7 +12,7 @@ from stretto.experiments.sia.workloads import SCALE_NOTE, figures_of, inputs_of,
 from stretto.experiments.spec import RunSpec, set_up
 from stretto.model import Job, JobId
 from stretto.sim.result import Result
-from stretto.sim.run import Setup, simulate
+from stretto.sim.run import Setup
 from stretto.sim.setup import truth_of
 from stretto.sim.truth.training import TrainingTruth
 from stretto.traces.workload import Truth, Workload
@@ -156,13 +156,14 @@ def figure7(request: Request) -> Made:
 def gpt(request: Request) -> Made:
     """A pipeline of 2 stages on A100 and of 8 on RTX, scaled by replicas, among other jobs (section 5.3)."""
     trace = traces_of(request, "helios")[0]
-    workload, setup = set_up(spec_of(request, MIXED, trace, "sia", 160))
+    spec = spec_of(request, MIXED, trace, "sia", 160)
+    workload, setup = set_up(spec)
     job = Job(JobId("gpt"), 0.0, gpus=2, model=GPT, batch_size=GPT_BATCH)
     if setup.profiles is None or GPT not in setup.profiles.names:
         return [Input(GPT, False, "left out: its profiles are not there")], [], ("nothing was made",)
     rows = list(_scaling_rows(job, setup))
     beside = _with(job, workload)
-    result = simulate(beside, setup)
+    result = request.run_with(spec, beside, setup)
     rows += _adaptation_rows(result, [each.id for each in beside.jobs].index(job.id))
     notes = (
         "speed by GPUs over that of one replica by its GPUs: 1 is linear, as the paper's text has it",

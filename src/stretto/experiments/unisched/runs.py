@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stretto.clusters import read_cluster
 from stretto.experiments.draws import draws_words, seeds_of
 from stretto.experiments.reproduction import Input, Request, Row, data_set, rows_over_seeds
 from stretto.experiments.spec import RunSpec
+from stretto.policies.chronus.policy import most_set_aside
 from stretto.policies.registry import policy_names
 from stretto.sim import metrics
 from stretto.sim.result import Result
@@ -200,6 +202,12 @@ def figures_of(name: str, results: Sequence[Result]) -> list[Row]:
     return rows
 
 
+def chronus_profiles_on(cluster: str) -> int:
+    """GPUs that Chronus sets aside there for profiling runs: a small cluster has fewer of them."""
+    gpus = int(read_cluster(CLUSTERS.get(cluster, cluster)).capacity.sum())
+    return most_set_aside(CHRONUS_PROFILES_ON, gpus)
+
+
 def inputs_of(request: Request) -> list[Input]:
     """What the tables are made of."""
     real = request.data is not None
@@ -218,8 +226,11 @@ def inputs_of(request: Request) -> list[Input]:
     ]
 
 
-def notes_of(request: Request) -> tuple[str, ...]:
-    """What a reader of the figures has to know of how they were made."""
+def notes_of(request: Request, cluster: str = USUAL) -> tuple[str, ...]:
+    """What a reader of the figures has to know of how they were made.
+
+    cluster: the smallest that the table has, as `Case.cluster` calls it.
+    """
     absent = [name for name in OTHERS if name not in policy_names()]
     notes = [
         f"scale {request.scale:g}: that share of the time over which jobs arrive",
@@ -229,8 +240,8 @@ def notes_of(request: Request) -> tuple[str, ...]:
         f"a suspension and resumption costs {RESTART_S:g} s and {MORE_PER_GPU_S:g} s for each further GPU. "
         "Genie and optimus choose sizes: they may run jobs on 1 to twice the GPUs asked for, the others on "
         "exactly those",
-        f"chronus profiles on {CHRONUS_PROFILES_ON} GPUs set aside, as the paper's text has it: bursts of "
-        "these workloads wait there for hours",
+        f"chronus profiles on {chronus_profiles_on(cluster)} GPUs set aside (the paper's text: up to "
+        f"{CHRONUS_PROFILES_ON}), where bursts of jobs wait",
         *SHOWN,
     ]
     if request.scale < 1:

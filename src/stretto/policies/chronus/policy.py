@@ -66,6 +66,11 @@ class Demand:
     reward: FloatArray  # (jobs, steps) 0: no such step, or not in time for it even alone
 
 
+def most_set_aside(profiling_gpus: int, cluster_gpus: int) -> int:
+    """GPUs for profiling runs at most: of a small cluster fewer than `profiling_gpus`."""
+    return min(profiling_gpus, cluster_gpus // RESERVED_PART)
+
+
 @dataclass(frozen=True)
 class Chronus(CheckedSettings, space="policy"):
     """Promise deadlines that a plan of leases can keep, run those jobs late, and others in the gaps.
@@ -96,7 +101,8 @@ class Chronus(CheckedSettings, space="policy"):
     lease_s: float = setting(600.0, above=0, multiple_of="be_lease_s")
     be_lease_s: float = setting(300.0, above=0)  # [published code]
     profiling_s: float = setting(300.0, at_least=0)  # of a profiling run; 0: durations are known on arrival
-    profiling_gpus: int = setting(16, at_least=0)  # set aside, at most [UniSched, section II-B]
+    # set aside, at most [UniSched, section II-B]; an eighth of a cluster that has fewer than 128
+    profiling_gpus: int = setting(16, at_least=0)
     margin: bool = True  # the published safety factors on remaining times
     estimator: bool = False  # UniSched's: learning curves, and suspensions expected in place of the factors
     # for that: of a suspension on one GPU [UniSched, figure 3: about that]
@@ -162,7 +168,7 @@ class Chronus(CheckedSettings, space="policy"):
         if not (self.profiling_s and self.profiling_gpus):
             return snapshot
         cluster, jobs = snapshot.cluster, snapshot.jobs
-        most = min(self.profiling_gpus, int(snapshot.capacity.sum()) // RESERVED_PART)
+        most = most_set_aside(self.profiling_gpus, int(snapshot.capacity.sum()))
         kind = int(snapshot.capacity.argmax())
         nodes = np.flatnonzero(snapshot.usable & (cluster.kind == kind))[::-1]
         nodes = nodes[cluster.node_gpus[nodes].argsort(kind="stable")]  # small ones, the last of them first

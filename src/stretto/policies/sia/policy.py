@@ -108,7 +108,7 @@ class Sia(CheckedSettings, space="policy"):
 
     @property
     def profiles_first(self) -> bool:
-        """Whether a live service runs the first job of a model on one GPU of each type; section 3.2."""
+        """Whether live a job first runs with one worker on types where it was not measured; section 3.2."""
         return self.first_type is FirstType.PROFILED
 
     @property

@@ -38,7 +38,7 @@ from stretto.solve import assign
 
 CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
 USUAL_WEIGHT = 5.0  # lifetimes that have to be seen until they count half; chosen
-STRICT = 100.0  # usual reward of a strict deadline (docs/jobs.md)
+STRICT = 100.0  # reward of a strict deadline in traces [UniSched, section III-C2]
 SELDOM = 10  # rounds, after which those who wait are worth a little more; chosen
 KEPT = 100.0  # worth of going on, of a job that saves nothing: above all but those sessions; chosen
 FIRST_SERVED = 10_000.0  # worth of serving an interactive session: above all else; chosen
