@@ -199,7 +199,7 @@ class Experiment:
     data: str  # the public data set that it reads; "" = its data are made
     make: Callable[[Request], Made]
     simulations: int = 0  # in the whole table; 0 = not said
-    takes: str = ""  # about how long the whole table takes, as measured
+    takes: str = ""  # about how long the whole table takes one core, as measured
     not_whole: str = ""  # why it cannot be made whole within half an hour on two cores
     private: str = ""  # data of the paper that were never published, for which made ones stand
     causes: "Callable[[Request], Series] | None" = None  # switches assumptions one at a time (`causes`)
