@@ -147,7 +147,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "",
             batches.figure13,
             0,
-            "20 s",
+            "1 min",
             causes=ones_causes.figure13,
         ),
         Experiment("ones-fig6", "ONES (SC 2021), figure 6", "", progress.figure6, 0, "3 s"),

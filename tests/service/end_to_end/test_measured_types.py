@@ -149,7 +149,11 @@ def test_under_gavel_jobs_try_both_types_where_that_is_asked_for_and_then_keep_t
         running.end()
         asyncio.run(world.close())
     assert {*profiled_on(running, even)} == {*profiled_on(running, picky)} == {*TYPES.values()}
-    assert not any(rounds(running, settled).values()), "they stay where they are"
+    decided = rounds(running, settled)
+    assert not any(decided.values()), "they stay where they are"
     decisions, differences = running.differences()
     assert decisions
     assert not differences, "decided again, the same comes out"
+    by_curve = running.decided_otherwise(speeds="assumed")
+    moved = [other.again.actions for other in by_curve if other.seq in decided and other.again]
+    assert any(moved), "by the curve they would take turns"
