@@ -9,7 +9,7 @@ import pytest
 from stretto.demo.own_service import until
 
 from ..running import Running
-from .measured_jobs import gpus_given, measured, submit, worth_of_third
+from .measured_jobs import as_if_the_other_had_shown_it, gpus_given, measured, submit, worth_of_third
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -47,11 +47,14 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
         decisions, differences = running.differences()
         assert decisions
         assert not differences, "decided again, the same comes out"
-        by_curve = running.decided_otherwise(speeds="assumed")
+        # By the curve both would be ramped up anew, in a log of other decisions.
+        otherwise = running.decided_from(
+            as_if_the_other_had_shown_it(flat=[first["flat"], flat], linear=[first["linear"], linear])
+        )
         given = [
-            gpus_given(other.again.actions, flat) for other in by_curve if other.again and other.seq <= sized
+            gpus_given(other.again.actions, flat) for other in otherwise if other.again and other.seq <= sized
         ]
-        assert max(given, default=0) > 1, "by the curve the one that does not scale would have more"
+        assert max(given, default=0) > 1, "by what the other has shown, the one would have more"
     finally:
         running.end()
 
