@@ -18,6 +18,7 @@ same order.
 """
 
 import os
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +60,12 @@ class Input:
     what: str
     real: bool
     note: str
+
+
+def _worked_s() -> float:
+    """Seconds that a core has worked for this process and for those of its own that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 Bound = Literal["", "at most", "at least"]
@@ -207,9 +214,11 @@ class Experiment:
 
     def run(self, request: Request) -> Reproduction:
         """Make the table again."""
-        began = time.perf_counter()
+        began, worked_before_s = time.perf_counter(), _worked_s()
         inputs, rows, notes = self.make(request)
         wall_s = time.perf_counter() - began
+        if not request.tally.simulations:
+            request.tally.processor_s = _worked_s() - worked_before_s
         return Reproduction(
             self.name,
             self.paper,
