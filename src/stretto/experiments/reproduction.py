@@ -18,7 +18,6 @@ same order.
 """
 
 import os
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
