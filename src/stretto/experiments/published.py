@@ -226,7 +226,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             causes=sia_causes.figure4,
         ),
         Experiment("sia-fig6", "Sia (SOSP 2023), figure 6", "sia", figures.figure6, 15),
-        Experiment("sia-fig7", "Sia (SOSP 2023), figure 7", "sia", figures.figure7, 75, "26 min"),
+        Experiment("sia-fig7", "Sia (SOSP 2023), figure 7", "sia", figures.figure7, 75, "30 min"),
         Experiment("sia-gpt", "Sia (SOSP 2023), section 5.3", "sia", figures.gpt),
         Experiment(
             "sia-fig10",
