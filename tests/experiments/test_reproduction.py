@@ -1,6 +1,7 @@
 """What a paper's table asks for, and what it gives back."""
 
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_a_table_counts_its_simulations_and_those_that_were_there(tmp_path: Path
         ("seed 0", 3.0, 1.5),
         ("seed 1", 3.0, 1.5),
     ]
+
+
+def test_a_table_without_simulations_says_how_long_a_core_worked_for_it() -> None:
+    def work(request: Request) -> Made:
+        until_s = time.process_time() + 0.05
+        while time.process_time() < until_s:
+            pass
+        return [], [], ()
+
+    assert Experiment("none", "Nobody (2020), table 3", "", work).run(Request(None)).tally.processor_s > 0.02
 
 
 def test_without_a_folder_nothing_is_kept() -> None:

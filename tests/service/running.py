@@ -2,13 +2,13 @@
 
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stretto.demo.own_service import OwnService, until
-from stretto.service.eventlog import open_store
+from stretto.service.eventlog import Recorded, open_store
 from stretto.service.scheduling.replay import Difference, Replay
 from stretto.service.state.state import State
 
@@ -40,12 +40,20 @@ class Running(OwnService):
 
     def decided_otherwise(self, **rules: str) -> list[Difference]:
         """Decisions that come out otherwise where the configuration has these rules instead of its own."""
+
+        def with_rules(recorded: Recorded) -> Recorded:
+            if recorded.kind != "Configured":
+                return recorded
+            return replace(recorded, body={**recorded.body, **rules})
+
+        return self.decided_from(with_rules)
+
+    def decided_from(self, changed: Callable[[Recorded], Recorded]) -> list[Difference]:
+        """Decisions that come out otherwise where events of the log are changed so."""
         replay = Replay(State())
         with open_store(self.store) as store:
             for recorded in store.read():
-                if recorded.kind == "Configured":
-                    recorded = replace(recorded, body={**recorded.body, **rules})
-                replay.next(recorded)
+                replay.next(changed(recorded))
         replay.finish()
         return replay.differences
 

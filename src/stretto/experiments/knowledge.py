@@ -26,7 +26,7 @@ KNOWLEDGE: Mapping[str, Mapping[str, str]] = {  # by paper and policy
         "lyra-tuned": "As lyra, and goodput by the catalogue's models",
         "fifo": "Nothing of jobs, as the paper's baseline",
         "gandiva": "Nothing of jobs. It only grows and shrinks jobs, as section 7.1 says",
-        "afs": ("The work that is left and true speeds, as its paper has it. Bases are given by submission"),
+        "afs": "True speeds, as its paper has it, and no durations. Bases are given by submission",
         "pollux": (
             "Goodput that it fits itself. It searches less than the paper lets it, and runs on an "
             "eighth of the large cluster: both against it"

@@ -87,7 +87,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             not_whole="39 simulations of about two minutes each",
         ),
         Experiment(
-            "cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 45, "25 min"
+            "cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 45, "28 min"
         ),
         Experiment(
             "cornucopia-saturn",
@@ -99,7 +99,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             share=comparison.SATURN_SHARE,
         ),
         Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3, "40 s"),
-        Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 15, "6 min"),
+        Experiment("cornucopia-fig8", "Cornucopia, figure 8", "", parts.figure8, 15, "15 min"),
         Experiment(
             "cornucopia-fig9",
             "Cornucopia, figure 9",
@@ -119,28 +119,42 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             not_whole="210 simulations of up to a minute each",
             causes=mixed_causes.one_for_all,
         ),
-        ground("ground-sia", "Sia", "sia", specialists.SIA, 48),
-        ground("ground-unisched", "UniSched", "chronus", specialists.UNISCHED, 54),
-        ground("ground-lyra", "Lyra", "inference", specialists.LYRA, 10),
-        ground("ground-ones", "ONES", "", specialists.ONES, 24),
-        ground("ground-cornucopia", "Cornucopia", "chronus", specialists.CORNUCOPIA, 27),
-        lyra("lyra-table5", "table 5", tables.table5, 48, "30 min"),
+        ground("ground-sia", "Sia", "sia", specialists.SIA, 48, "6 min"),
+        ground(
+            "ground-unisched",
+            "UniSched",
+            "chronus",
+            specialists.UNISCHED,
+            54,
+            not_whole="a simulation of stretto with all of Philly's 30,746 jobs takes over half an hour",
+        ),
+        ground("ground-lyra", "Lyra", "inference", specialists.LYRA, 10, "3 min"),
+        ground("ground-ones", "ONES", "", specialists.ONES, 24, "8 min"),
+        ground(
+            "ground-cornucopia",
+            "Cornucopia",
+            "chronus",
+            specialists.CORNUCOPIA,
+            27,
+            not_whole="a simulation of stretto with all of Philly's 30,746 jobs takes over half an hour",
+        ),
+        lyra("lyra-table5", "table 5", tables.table5, 48, "46 min"),
         lyra(
-            "lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 27, "10 min"
+            "lyra-table5-percentiles", "tables 5 and 8, other trace", tables.table5_percentiles, 27, "16 min"
         ),
         lyra("lyra-table6", "table 6", tables.table6, 18, "42 min"),
         lyra("lyra-table9", "table 9", tables.table9, 15, "19 min"),
         lyra("lyra-fig10", "figure 10", lending.figure10, 18, "28 min"),
         lyra("lyra-fig13", "figure 13", lending.figure13, 15, "14 min"),
         lyra("lyra-forecast", "section 6", lending.forecasts, 0, "20 s"),
-        lyra("lyra-table7", "table 7", lending.table7, 9, "3 min"),
-        lyra("lyra-table8", "table 8", scaling.table8, 21, "15 min"),
-        lyra("lyra-fig7", "figure 7", tables.figure7, 9, "7 min"),
+        lyra("lyra-table7", "table 7", lending.table7, 9, "7 min"),
+        lyra("lyra-table8", "table 8", scaling.table8, 21, "24 min"),
+        lyra("lyra-fig7", "figure 7", tables.figure7, 9, "14 min"),
         lyra("lyra-fig8", "figure 8", tables.figure8, 15, "30 min"),
-        lyra("lyra-fig9", "figure 9", lending.figure9, 9, "3 min"),
-        lyra("lyra-fig11", "figure 11", tables.figure11, 18, "10 min"),
-        lyra("lyra-fig12", "figure 12", tables.figure12, 30, "25 min"),
-        lyra("lyra-fig16", "figure 16", scaling.figure16, 33, "20 min"),
+        lyra("lyra-fig9", "figure 9", lending.figure9, 9, "8 min"),
+        lyra("lyra-fig11", "figure 11", tables.figure11, 18, "18 min"),
+        lyra("lyra-fig12", "figure 12", tables.figure12, 30, "21 min"),
+        lyra("lyra-fig16", "figure 16", scaling.figure16, 33, "34 min"),
         lyra("lyra-reclaims", "section 7.2", lending.reclaims, 6, "14 min"),
         lyra(
             "lyra-table10",
@@ -151,7 +165,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             data="",
             private=LYRA_TESTBED,
         ),
-        lyra("lyra-fig14", "figures 14 and 15", scaling.figure14, 27, "25 min"),
+        lyra("lyra-fig14", "figures 14 and 15", scaling.figure14, 27, "29 min"),
         Experiment(
             "ones-fig2", "ONES (SC 2021), figure 2", "", speeds.figure2, 0, "1 s", causes=speeds.causes
         ),
@@ -177,13 +191,29 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             causes=ones_causes.figure15,
         ),
         Experiment(
-            "ones-fig15-grown", "ONES (SC 2021), figure 15, other batches", "", ones.figure15_grown, 12
+            "ones-fig15-grown",
+            "ONES (SC 2021), figure 15, other batches",
+            "",
+            ones.figure15_grown,
+            12,
+            "20 min",
         ),
         Experiment(
-            "ones-fig17", "ONES (SC 2021), figure 17", "", ones.figure17, 48, causes=ones_causes.figure17
+            "ones-fig17",
+            "ONES (SC 2021), figure 17",
+            "",
+            ones.figure17,
+            48,
+            "6 min",
+            causes=ones_causes.figure17,
         ),
         Experiment(
-            "ones-fig17-grown", "ONES (SC 2021), figure 17, other batches", "", ones.figure17_grown, 48
+            "ones-fig17-grown",
+            "ONES (SC 2021), figure 17, other batches",
+            "",
+            ones.figure17_grown,
+            48,
+            "11 min",
         ),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
         Experiment(
@@ -192,7 +222,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "sia",
             sia.table4,
             25,
-            "6 min",
+            "4 min",
             causes=sia_causes.table4,
         ),
         Experiment(
@@ -236,7 +266,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             causes=sia_causes.figure10,
         ),
         Experiment("sia-fig11", "Sia (SOSP 2023), figure 11", "sia", settings.figure11, 25),
-        Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6, "2 min"),
+        Experiment("sia-scaling", "Sia (SOSP 2023), section 5.6, figure 9", "sia", sia.scaling, 6, "1 min"),
         Experiment("unisched-fig1", "UniSched (TPDS 2024), figure 1", "", estimator.figure1, 0, "1 s"),
         Experiment("unisched-fig3", "UniSched (TPDS 2024), figure 3", "", estimator.figure3, 0, "1 min"),
         Experiment(
@@ -245,7 +275,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "",
             unisched.table3,
             80,
-            "25 min",
+            "8 min",
             causes=unisched_causes.table3,
         ),
         Experiment(
@@ -271,7 +301,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "",
             estimator.figure7,
             0,
-            "1 min",
+            "3 s",
             causes=unisched_causes.figure7,
         ),
         Experiment(

@@ -63,6 +63,12 @@ class Input:
     note: str
 
 
+def _worked_s() -> float:
+    """Seconds that a core has worked for this process and for those of its own that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 Bound = Literal["", "at most", "at least"]
 PLUS_MINUS = "_plus_minus"  # ends the metric of half an interval over seeds
 
@@ -214,7 +220,7 @@ class Experiment:
     data: str  # the public data set that it reads; "" = its data are made
     make: Callable[[Request], Made]
     simulations: int = 0  # in the whole table; 0 = not said
-    takes: str = ""  # about how long the whole table takes, as measured
+    takes: str = ""  # about how long the whole table takes one core, as measured
     not_whole: str = ""  # why it cannot be made whole within half an hour on two cores
     private: str = ""  # data of the paper that were never published, for which made ones stand
     causes: "Callable[[Request], Series] | None" = None  # switches assumptions one at a time (`causes`)
@@ -222,9 +228,11 @@ class Experiment:
 
     def run(self, request: Request) -> Reproduction:
         """Make the table again."""
-        began = time.perf_counter()
+        began, worked_before_s = time.perf_counter(), _worked_s()
         inputs, rows, notes = self.make(request)
         wall_s = time.perf_counter() - began
+        if not request.tally.simulations:
+            request.tally.processor_s = _worked_s() - worked_before_s
         return Reproduction(
             self.name,
             self.paper,

@@ -87,7 +87,6 @@ class Afs(CheckedSettings, space="policy"):
     round_s: float | None = setting(None, above=0)
 
     name: ClassVar[str] = "afs"
-    views: ClassVar[frozenset[View]] = frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
     placer: ClassVar[str] = "relaxed"
     traits: ClassVar[PolicyTraits] = PolicyTraits(
         paper="AFS (NSDI 2021)",
@@ -97,6 +96,13 @@ class Afs(CheckedSettings, space="policy"):
         ),
         former={"bases_by": "remaining"},
     )
+
+    @property
+    def views(self) -> frozenset[View]:
+        """Measured speeds, and what is left to do where the order or the tournament reads it."""
+        if self.variant is Variant.LYRA and self.bases_by is BasesBy.SUBMISSION:
+            return frozenset({View.THROUGHPUT_TABLE})
+        return frozenset({View.THROUGHPUT_TABLE, View.REMAINING_WORK})
 
     @property
     def triggers(self) -> Triggers:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stretto.jobfile import read_submission, spec_to_job
 from stretto.model import (
     Allocation,
     Cluster,
@@ -27,6 +28,7 @@ from stretto.place.as_pinned import AsPinned
 from stretto.policies import load_policy
 from stretto.policies.lyra.policy import Fungible, Lyra, LyraTuned, SjfKey
 from stretto.scheduler.check import check_shares
+from stretto.scheduler.constraints.whole_workers import show_one_size
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings
 from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, speeds_of
@@ -36,9 +38,9 @@ from stretto.traces.workload import Truth
 V100, T4 = 0, 1
 
 
-def own_and_lent(own: int, lent: int) -> Cluster:
-    """Nodes of 8 GPUs: n0 and on are ours, the others another's, three GPUs of whom stand in for one."""
-    types = (GpuType("v100"), GpuType("t4", stand_ins=3))
+def own_and_lent(own: int, lent: int, stand_ins: int = 3) -> Cluster:
+    """Nodes of 8 GPUs: v0 and on are ours, the others another's, so many GPUs of whom stand in for one."""
+    types = (GpuType("v100"), GpuType("t4", stand_ins=stand_ins))
     nodes = [Node(NodeId(f"v{index}"), "v100", 8) for index in range(own)]
     nodes += [Node(NodeId(f"t{index}"), "t4", 8, lender="inference") for index in range(lent)]
     return Cluster("two", types, tuple(nodes))
@@ -314,6 +316,37 @@ def test_workers_go_to_the_fullest_node_that_fits_one() -> None:
 def test_pools_are_preferred(job: Job, policy: Lyra, kind: int, count: int) -> None:
     snapshot = at_work(job, cluster=own_and_lent(1, 1), duration_s={"j": 10.0}, on_loan=[1])
     allocation = decided(snapshot, policy)[JobId("j")]
+    assert (allocation.kind, allocation.gpus) == (kind, count)
+
+
+@pytest.mark.parametrize(
+    ("asks", "lent", "kind", "count"),
+    [
+        pytest.param(
+            "resources: {accelerators: ['v100:2', 't4:6']}\nelastic: {min: 2, max: 6}",
+            *(2, T4, 6),
+            id="lent nodes first, the base on one and the rest on another",
+        ),
+        pytest.param(
+            "resources: {accelerators: ['v100:2', 't4:6']}\nelastic: {min: 2, max: 6}",
+            *(1, T4, 2),
+            id="the base alone, where no other lent node is there",
+        ),
+        pytest.param(
+            "resources: {gpus_per_worker: {v100: 2, t4: 6}}\nelastic: {min: 2, max: 6}",
+            *(0, V100, 6),
+            id="a worker that differs by type is shown in one size that suits all types",
+        ),
+    ],
+)
+def test_a_job_of_the_service_has_one_range_for_own_and_lent_gpus(
+    asks: str, lent: int, kind: int, count: int
+) -> None:
+    """There no type says how many of its GPUs stand in for one."""
+    cluster = own_and_lent(1, lent, stand_ins=1)
+    job = spec_to_job(read_submission(f"run: x\n{asks}")[0], "j", 0.0, cluster)
+    snapshot = at_work(job, cluster=cluster, duration_s={"j": 10.0}, on_loan=range(1, 1 + lent))
+    allocation = decided(show_one_size(snapshot))[JobId("j")]
     assert (allocation.kind, allocation.gpus) == (kind, count)
 
 

@@ -2,11 +2,13 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stretto.client import Client
+from stretto.service.eventlog import Recorded
 
 SCRIPT = Path(__file__).parent / "pretending.py"
 
@@ -42,6 +44,32 @@ def worth_of_third(client: Client, name: str) -> float:
     per_s = {entry["gpus"]: float(entry["per_s"]) for entry in measured_entries(client, name)}
     second = per_s[2] - per_s[1]
     return max(0.0, per_s[3] - per_s[2]) / second if second > 0 else 0.0
+
+
+def as_if_the_other_had_shown_it(
+    flat: Sequence[str], linear: Sequence[str]
+) -> Callable[[Recorded], Recorded]:
+    """What makes of an event of a log one in which jobs of either model have reported steps of the other.
+
+    On n workers a step of `flat` takes (1 + n) / 2 times as long as on one, a step of `linear` 1 / n times.
+    """
+    power = {**dict.fromkeys(flat, 1.0), **dict.fromkeys(linear, -1.0)}
+
+    def changed(recorded: Recorded) -> Recorded:
+        job = recorded.body.get("job")
+        if recorded.kind != "Reported" or job not in power or not recorded.body["report"].get("points"):
+            return recorded
+        report = dict(recorded.body["report"])
+        report["points"] = [
+            [
+                *point[:4],
+                *(seconds * (2 / (point[1] * (1 + point[1]))) ** power[job] for seconds in point[4:]),
+            ]
+            for point in report["points"]
+        ]
+        return replace(recorded, body={**recorded.body, "report": report})
+
+    return changed
 
 
 def gpus_given(actions: Sequence[Mapping[str, Any]], job: str) -> int:

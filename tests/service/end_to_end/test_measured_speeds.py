@@ -9,7 +9,7 @@ import pytest
 from stretto.demo.own_service import until
 
 from ..running import Running
-from .measured_jobs import gpus_given, measured, submit, worth_of_third
+from .measured_jobs import as_if_the_other_had_shown_it, gpus_given, measured, submit, worth_of_third
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -40,12 +40,21 @@ def test_under_cornucopia_a_real_job_that_does_not_scale_keeps_one_worker(tmp_pa
                 return client.describe(flat)["training_gpus"], client.describe(linear)["training_gpus"]
 
             until(lambda: held() == (1, 3), PATIENCE_S, "the one trains on one worker, the other on three")
+            sized = max(seq for seq, _, kind, _ in running.log_of_all() if kind == "Decided")
             for name in (flat, linear):
                 client.change(name, "cancel")
             until(lambda: all(client.describe(name)["ended_s"] for name in (flat, linear)), what="they end")
         decisions, differences = running.differences()
         assert decisions
         assert not differences, "decided again, the same comes out"
+        # By the curve both would be ramped up anew, in a log of other decisions.
+        otherwise = running.decided_from(
+            as_if_the_other_had_shown_it(flat=[first["flat"], flat], linear=[first["linear"], linear])
+        )
+        given = [
+            gpus_given(other.again.actions, flat) for other in otherwise if other.again and other.seq <= sized
+        ]
+        assert max(given, default=0) > 1, "by what the other has shown, the one would have more"
     finally:
         running.end()
 
@@ -139,6 +148,7 @@ def test_an_interactive_job_starts_on_a_worker_of_the_real_job_that_misses_it_le
                 (linear, sublinear), key=lambda name: worth[name]
             )  # of equals the later one
             switches = client.describe(keeps)["switches"]
+            before = max(seq for seq, *_ in running.log_of_all())
             asked_at_s = time.monotonic()
             asked = {"name": "look", "kind": "interactive", "run": "sleep 999", "grace_period": "1s"}
             waits = client.submit(json.dumps({**asked, "resources": {"accelerators": 1}}))["id"]
@@ -148,6 +158,7 @@ def test_an_interactive_job_starts_on_a_worker_of_the_real_job_that_misses_it_le
             print(f"GPUs after {waited_s:.2f} s of the cluster, running after {took_s:.2f} s of ours")
             with_two = (2, 3) if gives == sublinear else (3, 2)
             until(lambda: training() == with_two, PATIENCE_S, f"job {gives} trains on two workers: {worth}")
+            served = max(seq for seq, *_ in running.log_of_all())
             shown = {name: client.describe(name) for name in (sublinear, linear, waits)}
             assert shown[gives]["restarts"] == 0, "it gave a worker in place"
             assert shown[gives]["switches"] > 0
@@ -163,5 +174,13 @@ def test_an_interactive_job_starts_on_a_worker_of_the_real_job_that_misses_it_le
         decisions, differences = running.differences()
         assert decisions
         assert not differences, "decided again, the same comes out"
+        if gives == sublinear:  # by the curve both miss it alike
+            by_curve = running.decided_otherwise(speeds="assumed")
+            given = [
+                gpus_given(other.again.actions, linear)
+                for other in by_curve
+                if other.again and before < other.seq <= served
+            ]
+            assert 2 in given, "by the curve the later one would give the worker"
     finally:
         running.end()

@@ -1,6 +1,7 @@
 """Real trainings get the GPU type on which they have shown to gain most."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def profiled_on(running: Running, name: str) -> list[str]:
         action["after"]
         for body in decided
         for action in body["actions"]
-        if action["job"] == name and action["after"] and action["after"].get("profiling")
+        if action["job"] == name and is_trial(action)
     ]
     return [TYPES[node] for held in given for node in held["nodes"]]
 
@@ -112,6 +113,17 @@ def test_under_gavel_the_fast_type_goes_to_the_real_job_that_gains_by_it(tmp_pat
     assert any(moved), "by the curve they would take turns"
 
 
+def moves(action: Mapping[str, Any]) -> bool:
+    """Whether an action changes where a job is, and not only what for."""
+    before, after = (action[when] or {"nodes": {}} for when in ("before", "after"))
+    return bool(before["nodes"] != after["nodes"])
+
+
+def is_trial(action: Mapping[str, Any]) -> bool:
+    """Whether an action gives a job GPUs for a profiling run."""
+    return bool(action["after"] and action["after"].get("profiling"))
+
+
 @pytest.mark.long
 def test_under_gavel_jobs_try_both_types_where_that_is_asked_for_and_then_keep_to_theirs(
     tmp_path: Path,
@@ -149,7 +161,13 @@ def test_under_gavel_jobs_try_both_types_where_that_is_asked_for_and_then_keep_t
         running.end()
         asyncio.run(world.close())
     assert {*profiled_on(running, even)} == {*profiled_on(running, picky)} == {*TYPES.values()}
-    assert not any(rounds(running, settled).values()), "they stay where they are"
+    later = [action for actions in rounds(running, settled).values() for action in actions]
+    assert not any(moves(action) for action in later), "they stay where they are"
     decisions, differences = running.differences()
     assert decisions
     assert not differences, "decided again, the same comes out"
+    by_curve = running.decided_otherwise(speeds="assumed")
+    of_trials = [other.again for other in by_curve if any(map(is_trial, other.was.actions)) and other.again]
+    assert any(not any(map(is_trial, again.actions)) for again in of_trials), (
+        "by the curve no second type would be tried"
+    )

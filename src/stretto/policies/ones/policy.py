@@ -101,7 +101,7 @@ class Ones(CheckedSettings, space="policy"):
     generations: int = setting(10, at_least=0)  # at each decision; chosen, the paper evolves all the time
     mutation_rate: float = setting(0.1, at_least=0, at_most=1)  # θ; chosen, the paper does not print it
     penalty: float = setting(1.0, at_least=0)  # σ as a multiple of the arrival rate; the paper suggests 1
-    # of the first batch, before a limit may grow; chosen ("a few")
+    # of the submitted batch in samples, before a limit may grow: more where less fits; chosen ("a few")
     warmup_steps: int = setting(5, at_least=0)
     compounding: bool = False  # scale-down applies to its own result
     always_scale_down: bool = False  # also while no job waits
