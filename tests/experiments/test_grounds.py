@@ -54,7 +54,8 @@ def test_what_does_not_apply_to_a_workload_has_no_row() -> None:
 def test_a_reduction_is_of_means_and_its_interval_of_samples() -> None:
     ours, other = [{"s": 1.0}, {"s": 6.0}], [{"s": 2.0}, {"s": 10.0}]
     less, half = less_than("a", "s", ours, other)
-    assert (less.row, less.metric, less.ours) == ("a", "s_less_percent", pytest.approx(100 * (1 - 7 / 12)))
+    assert (less.row, less.metric) == ("a", "s_less_percent")
+    assert less.ours == pytest.approx(100 * (1 - 7 / 12))
     # Reductions of 50 and 40 %: their standard deviation is 7.07, that of the mean 5, times t of one degree.
     assert half.metric == "s_less_percent_plus_minus"
     assert half.ours == pytest.approx(12.706 * 5, rel=1e-3)

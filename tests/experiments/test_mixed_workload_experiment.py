@@ -7,6 +7,7 @@ import pytest
 
 from stretto.experiments.causes import NOTHING
 from stretto.experiments.one_for_all import mixed, mixed_causes
+from stretto.experiments.one_for_all.parts import PARTS
 from stretto.experiments.reproduction import Request
 from stretto.experiments.spec import run_spec
 
@@ -77,7 +78,7 @@ def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.Mon
     for module in (mixed, mixed_causes):
         monkeypatch.setattr(module, "JOBS", {mixed_causes.LOAD: 12})
     monkeypatch.setattr(mixed, "POLICIES", ("stretto", "sia"))
-    monkeypatch.setattr(mixed_causes, "PARTS", mixed_causes.PARTS[:2])
+    monkeypatch.setattr(mixed_causes, "PARTS", PARTS[:2])
     monkeypatch.setattr(mixed_causes, "WORLDS", mixed_causes.WORLDS[-1:])
     request = Request(None, scale=0.1, workers=1)
     series = mixed_causes.one_for_all(request)
@@ -91,7 +92,7 @@ def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.Mon
     for figure, value in zip(series.figures, series.switched[0].values, strict=True):
         assert (figure.row, figure.metric) not in table or table[figure.row, figure.metric] == value.ours
     assert by_name[NOTHING][itself] == 1.0
-    part, world = by_name[mixed_causes.PARTS[0].what], by_name[mixed_causes.WORLDS[0].what]
+    part, world = by_name[PARTS[0].what], by_name[mixed_causes.WORLDS[0].what]
     assert part[itself] != 1.0
     assert part[beside] == by_name[NOTHING][beside]
     assert world[beside] != by_name[NOTHING][beside]

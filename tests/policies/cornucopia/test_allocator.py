@@ -216,7 +216,7 @@ def contenders_again(jobs: Candidates, gpus: np.ndarray[Any, np.dtype[np.int64]]
 
 
 def test_a_job_above_what_it_may_have_by_now_gives_all_beyond_it_or_nothing() -> None:
-    over = {"largest": [1, 64], "elastic": [True, True]}
+    over: dict[str, Any] = {"largest": [1, 64], "elastic": [True, True]}
     held_four = candidates([Q2, Q1], [4, 0], [1, 1], **over)
     assert allocate_greedily(held_four, 0).tolist() == [1, 2], "three it could not have"
     assert allocate_greedily(held_four, 1).tolist() == [4, 1], "what it holds it may keep"
