@@ -53,8 +53,12 @@ class Ground:
         with TemporaryDirectory(prefix="stretto-ground-") as folder:
             cases = self.cases(request, Path(folder))
             specs = {(case.name, policy): case.samples(policy) for case in cases for policy in case.policies}
-            results = iter(request.run([spec for samples in specs.values() for spec in samples]))
-            figures = {key: [self.figures(next(results)) for _ in samples] for key, samples in specs.items()}
+            # Cases may share samples.
+            different = {repr(spec): spec for samples in specs.values() for spec in samples}
+            results = dict(zip(different, request.run(list(different.values())), strict=True))
+            figures = {
+                key: [self.figures(results[repr(spec)]) for spec in samples] for key, samples in specs.items()
+            }
         for case in cases:
             rows += self.rows_of(case, {policy: figures[case.name, policy] for policy in case.policies})
         notes = [

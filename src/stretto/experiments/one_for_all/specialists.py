@@ -28,6 +28,11 @@ LYRA_SHARE = 0.125  # of the clusters and jobs; as small as a job of 256 GPUs al
 LYRA_WINDOW = 0.2  # of the time in which jobs come; chosen: a minute of a core
 TESTBED_SEEDS = (0, 1, 2, 3, 4)
 TESTBED_JOBS = (180, 360)  # section IV-C of UniSched, and twice as many
+SIA_FAMILIES = {
+    "Philly and Helios": ("philly", "helios"),
+    "newTrace": ("newtrace",),
+    "all files": ("philly", "helios", "newtrace"),
+}
 PHILLY_FILES = ("MIX1", "MIX2", "SLO")  # three draws of the same two weeks
 
 
@@ -51,7 +56,7 @@ def sia_cases(request: Request, _: Path) -> list[Case]:
 
     return [
         case(f"{workload}, {costs}", families, settings)
-        for workload, families in (("Philly and Helios", ("philly", "helios")), ("newTrace", ("newtrace",)))
+        for workload, families in SIA_FAMILIES.items()
         for costs, settings in (("in place", IN_PLACE), ("by restart", {}))
     ]
 
