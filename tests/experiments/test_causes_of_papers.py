@@ -30,7 +30,7 @@ FEW: dict[ModuleType, dict[str, object]] = {
     ones: {"LEAST_JOBS": 8, "SEEDS": range(1), "GPUS": (16,)},
     ones_causes: {"SEEDS": range(1), "GPUS": (16,)},
     sia: {"LEAST_JOBS": 20},
-    specialists: {"LYRA_WINDOW": 0.01, "LYRA_SEEDS": (1, 2)},
+    specialists: {"LYRA_WINDOW": 0.01, "LYRA_SEEDS": (1, 2), "VENUS_SEEDS": (0, 1), "TESTBED_SEEDS": (0, 1)},
     runs: {"LEAST_JOBS": 60, "HELIOS": ("H_MIX2",)},
     unisched: {"SEEDS": range(1), "TESTBED_FIGURES": {40: (4.97, 266.39)}, "FEWER_JOBS": ()},
     unisched_causes: {"SEEDS": range(1), "TESTBED_FIGURES": {40: (4.97, 266.39)}, "HELIOS": ("H_MIX2",)},

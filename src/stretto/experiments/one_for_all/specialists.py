@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from stretto.experiments.cornucopia import comparison as cornucopia
-from stretto.experiments.draws import seeds_of
+from stretto.experiments.draws import SEEDS, seeds_of
 from stretto.experiments.lyra import runs as lyra
 from stretto.experiments.one_for_all.grounds import Case, Figures, Ground
 from stretto.experiments.one_for_all.parts import OURS
@@ -26,7 +26,7 @@ IN_PLACE = {"sim.resize_s": "1"}
 LYRA_SEEDS = (1, 2, 3, 4, 5)
 LYRA_SHARE = 0.125  # of the clusters and jobs; as small as a job of 256 GPUs allows
 LYRA_WINDOW = 0.2  # of the time in which jobs come; chosen: a minute of a core
-TESTBED_SEEDS = (0, 1, 2, 3, 4)
+VENUS_SEEDS, TESTBED_SEEDS = SEEDS, (0, 1, 2, 3, 4)  # whatever the scale, which is of the time of arrivals
 TESTBED_JOBS = (180, 360)  # section IV-C of UniSched, and twice as many
 SIA_FAMILIES = {
     "Philly and Helios": ("philly", "helios"),
@@ -110,16 +110,17 @@ def unisched_cases(request: Request, _: Path) -> list[Case]:
         return Case(name, beside, samples)
 
     recorded = unisched.workloads_of(request, unisched.PHILLY)
-    draws = seeds_of(request)
-    testbed = seeds_of(request, TESTBED_SEEDS)
     return [
         *(case(f"Philly {name[2:]}", name, (0,), ("unisched",), testbed=False) for name in recorded),
-        *(case(f"Venus {name[2:]}", name, draws, ("unisched",), testbed=False) for name in unisched.HELIOS),
+        *(
+            case(f"Venus {name[2:]}", name, VENUS_SEEDS, ("unisched",), testbed=False)
+            for name in unisched.HELIOS
+        ),
         *(
             case(
                 f"testbed, {jobs} jobs",
                 f"helios-testbed:jobs={jobs},seed={{}}",
-                testbed,
+                TESTBED_SEEDS,
                 ("unisched", "hydra"),
                 testbed=True,
             )
