@@ -18,7 +18,14 @@ from stretto.experiments.causes import (
 )
 from stretto.experiments.cornucopia.comparison import (
     CLUSTERS,
+    HELIOS_JCT_REDUCTION,
+    LUCID_BOUND,
     QUEUE_320_S,
+    SATURN,
+    SATURN_SHARE,
+    VENUS,
+    VENUS_CLUSTERS,
+    helios_trace,
     interactive_queue_s,
     spec_of,
     trace_of,
@@ -50,6 +57,7 @@ OTHER_BOUNDS = {
     "3,600 x 4^k": "3600,14400,57600,230400,921600",
     "1,800 x 2^k": "1800,3600,7200,14400,28800,57600,115200,230400,460800",
 }
+COMPARED = ("tiresias", "elasticflow", "chronus")  # the published policies that run on Venus and Saturn
 TOLERANCES = (0.1, 0.2, 0.3, 0.5)  # chosen: within which a GPU counts as bringing as much as the second
 
 
@@ -212,3 +220,57 @@ def _of_philly(jobs: Mapping[str, Sequence[Sequence[Job]]], curves: Curves) -> S
         share = len(draws[0]) / len(of_philly)  # every draw has as many
         values += [Value(float((beyond > 0).sum() * share)), Value(float(beyond.sum() * share))]
     return Switched("sizes and models of jobs as on Philly", "", tuple(values))
+
+
+def venus(request: Request) -> Series:
+    """How much sooner jobs of Venus complete under Cornucopia, beside whom and on which cluster."""
+    return _on_helios(request, VENUS, VENUS_CLUSTERS)
+
+
+def saturn(request: Request) -> Series:
+    """The same of the jobs of Saturn."""
+    return _on_helios(replace(request, scale=request.scale * SATURN_SHARE), SATURN, CLUSTERS)
+
+
+def _on_helios(request: Request, made: str, clusters: Sequence[int]) -> Series:
+    """On the first draw of a cluster's made jobs."""
+    trace = helios_trace(made, seed=0)
+    names = ("cornucopia", *COMPARED)
+    specs = [spec_of(request, gpus, trace, name) for gpus in clusters for name in names]
+    half = str(len(whole_workload(trace).jobs) // 2)
+    switches = (
+        Switch("half of the jobs in the same time", trace={"jobs": half}),
+        Switch("ElasticFlow knows no remaining work", {"policy.knows_work": "false"}, only="elasticflow"),
+        Switch("Tiresias has one bound", {"policy.queue_bounds_gpu_s": LUCID_BOUND}, only="tiresias"),
+        Switch("jobs speed up in proportion to their GPUs", {"sim.scaling": "linear"}),
+    )
+
+    def reductions(results: Sequence[Result]) -> list[Value]:
+        """By which share Cornucopia's mean completion time is smaller: for each cluster, each compared."""
+        jct_s = np.array([metrics.mean(result.jct_s) for result in results]).reshape(-1, len(names))
+        return [Value(float(each)) for each in (1.0 - jct_s[:, :1] / jct_s[:, 1:]).flat]
+
+    by_pair = switched_runs(request, specs, switches, reductions)
+    rows = [replace(row, values=_largest(_table_of(row))) for row in by_pair]
+    # Other readings of the table's own runs: beside whom, and on which cluster.
+    of_table = _table_of(by_pair[0])
+    readings = {
+        "ElasticFlow is left out": np.delete(of_table, COMPARED.index("elasticflow"), axis=1).max(),
+        "the largest cluster alone counts": of_table[-1].max(),
+        "the mean of all reductions, in the place of the largest": of_table.mean(),
+    }
+    for words, reduction in readings.items():
+        rows.append(Switched(words, "", (Value(float(reduction)), *(Value(None),) * len(COMPARED))))
+    figures = [Figure("cornucopia, largest reduction", "avg_jct_reduction", HELIOS_JCT_REDUCTION)]
+    figures += [Figure(f"largest beside {name}", "avg_jct_reduction", None) for name in COMPARED]
+    return Series(tuple(figures), tuple(rows))
+
+
+def _table_of(row: Switched) -> FloatArray:
+    """(clusters, compared) the figures of a row."""
+    return np.array([value.ours for value in row.values], dtype=np.float64).reshape(-1, len(COMPARED))
+
+
+def _largest(reductions: FloatArray) -> tuple[Value, ...]:
+    """Of all, and beside each policy."""
+    return tuple(Value(float(each)) for each in (reductions.max(), *reductions.max(axis=0)))
