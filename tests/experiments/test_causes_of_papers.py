@@ -18,6 +18,8 @@ from stretto.experiments.ones import causes as ones_causes
 from stretto.experiments.ones import comparison as ones
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.reproduction import Request
+from stretto.experiments.sia import causes as sia_causes
+from stretto.experiments.sia import figures as sia_figures
 from stretto.experiments.sia import workloads as sia
 from stretto.experiments.spec import RunSpec, run_spec
 from stretto.experiments.unisched import causes as unisched_causes
@@ -26,14 +28,26 @@ from stretto.experiments.unisched import measured, runs
 from stretto.sim.result import Result
 
 FEW: dict[ModuleType, dict[str, object]] = {
-    cornucopia: {"LEAST_JOBS": 60},
+    cornucopia: {"LEAST_JOBS": 60, "CLUSTERS": (320,), "VENUS_CLUSTERS": (256,)},
     ones: {"LEAST_JOBS": 8, "SEEDS": range(1), "GPUS": (16,)},
     ones_causes: {"SEEDS": range(1), "GPUS": (16,)},
     sia: {"LEAST_JOBS": 20},
     specialists: {"LYRA_WINDOW": 0.01, "LYRA_SEEDS": (1, 2), "VENUS_SEEDS": (0, 1), "TESTBED_SEEDS": (0, 1)},
+    sia_figures: {"RATES_PER_H": (10,), "ARRIVALS_H": 1},
+    sia_causes: {"RATES_PER_H": (10,)},
     runs: {"LEAST_JOBS": 60, "HELIOS": ("H_MIX2",)},
-    unisched: {"SEEDS": range(1), "TESTBED_FIGURES": {40: (4.97, 266.39)}, "FEWER_JOBS": ()},
-    unisched_causes: {"SEEDS": range(1), "TESTBED_FIGURES": {40: (4.97, 266.39)}, "HELIOS": ("H_MIX2",)},
+    unisched: {
+        "SEEDS": range(1),
+        "TESTBED_FIGURES": {40: (4.97, 266.39)},
+        "FEWER_JOBS": (),
+        "DENSITIES": (1.0,),
+    },
+    unisched_causes: {
+        "SEEDS": range(1),
+        "TESTBED_FIGURES": {40: (4.97, 266.39)},
+        "HELIOS": ("H_MIX2",),
+        "DENSITIES": (1.0,),
+    },
 }
 # That of one-for-all is no paper's, and is held against its table in test_mixed_workload_experiment.py.
 OF_SIMULATIONS = [

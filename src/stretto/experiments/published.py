@@ -87,7 +87,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             not_whole="39 simulations of about two minutes each",
         ),
         Experiment(
-            "cornucopia-venus", "Cornucopia, figures 4 to 6 on Venus", "", comparison.venus, 45, "28 min"
+            "cornucopia-venus",
+            "Cornucopia, figures 4 to 6 on Venus",
+            "",
+            comparison.venus,
+            45,
+            "28 min",
+            causes=cornucopia_causes.venus,
         ),
         Experiment(
             "cornucopia-saturn",
@@ -96,6 +102,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             comparison.saturn,
             45,
             not_whole="69,687 jobs ask for 2.5 to 7.5 times the clusters; a tenth of them is simulated",
+            causes=cornucopia_causes.saturn,
             share=comparison.SATURN_SHARE,
         ),
         Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3, "40 s"),
@@ -215,7 +222,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             48,
             "11 min",
         ),
-        Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
+        Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36, causes=sia_causes.table3),
         Experiment(
             "sia-table4",
             "Sia (SOSP 2023), table 4",
@@ -255,7 +262,15 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             causes=sia_causes.figure4,
         ),
         Experiment("sia-fig6", "Sia (SOSP 2023), figure 6", "sia", figures.figure6, 15),
-        Experiment("sia-fig7", "Sia (SOSP 2023), figure 7", "sia", figures.figure7, 75, "30 min"),
+        Experiment(
+            "sia-fig7",
+            "Sia (SOSP 2023), figure 7",
+            "sia",
+            figures.figure7,
+            75,
+            "30 min",
+            causes=sia_causes.figure7,
+        ),
         Experiment("sia-gpt", "Sia (SOSP 2023), section 5.3", "sia", figures.gpt, 1),
         Experiment(
             "sia-fig10",
@@ -294,6 +309,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             unisched.figure6_density,
             105,
             not_whole="a simulation of 3Sigma takes 4 minutes at density 1, and over 9 at density 1.2",
+            causes=unisched_causes.figure6_density,
         ),
         Experiment(
             "unisched-fig7",

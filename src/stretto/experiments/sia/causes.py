@@ -19,16 +19,19 @@ from stretto.experiments.causes import (
     value_of,
 )
 from stretto.experiments.reproduction import Request
-from stretto.experiments.sia.comparison import FAIRNESS, TABLE_4
+from stretto.experiments.sia.comparison import FAIRNESS, TABLE_3, TABLE_4
 from stretto.experiments.sia.figures import (
     POLICIES,
     SEEDS,
+    SHORTER_BY_RATE,
     SHORTER_THAN_GAVEL,
     SHORTER_THAN_POLLUX,
     TESTBED_HOURS,
     TESTBED_JOBS,
+    spec_at,
     testbed_spec,
     testbed_traces,
+    traces_at,
 )
 from stretto.experiments.sia.settings import (
     AHEAD_OF_GAVEL,
@@ -59,6 +62,11 @@ OF_SIA = (
     Switch("the restart factor has a bound", {"policy.discount": "robust"}, only="sia"),
 )
 
+PLAIN_WORLD = Switch("a world without the published simulator's clock and delays", {"sim.fidelity": "paper"})
+SHORT_SEARCH = Switch("Pollux searches a tenth as long", {"policy.generations": "10"}, only="pollux")
+RATES_PER_H = (10,)  # of figure 7: where Sia is furthest ahead, on the first made trace; chosen
+QUARTER = 0.25  # of newTrace's arrivals; chosen
+
 
 def figure1(request: Request) -> Series:
     """All jobs rigid: Sia beside Gavel."""
@@ -75,7 +83,7 @@ def figure1(request: Request) -> Series:
         Switch("fairness power 0.5", {"policy.fairness_power": "0.5"}, only="sia"),
         Switch("fairness power 1", {"policy.fairness_power": "1"}, only="sia"),
         Switch("Sia in rounds of 360 s, as Gavel", {"policy.round_s": "360"}, only="sia"),
-        Switch("a world without the published simulator's clock and delays", {"sim.fidelity": "paper"}),
+        PLAIN_WORLD,
         Switch("Gavel shares fairly", {"policy.objective": "max-min-fairness"}, only="gavel"),
         Switch("Gavel minimises the makespan", {"policy.objective": "makespan"}, only="gavel"),
     )
@@ -211,7 +219,7 @@ def figure4(request: Request) -> Series:
         Switch("the same jobs in half the time", trace={"hours": f"{TESTBED_HOURS / 2:g}"}),
         *OF_SIA[:2],
         Switch("speeds are known beforehand", {"estimate.mode": "oracle"}, only="sia"),
-        Switch("a world without the published simulator's clock and delays", {"sim.fidelity": "paper"}),
+        PLAIN_WORLD,
         Switch("Gavel shares fairly", {"policy.objective": "max-min-fairness"}, only="gavel"),
     )
     figures = (
@@ -233,10 +241,10 @@ def fairness(request: Request) -> Series:
     specs = [spec_of(request, MIXED, trace, policy, JOBS["helios"], fairness=True) for policy in policies]
     switches = (
         Switch("shares are cut to whole GPUs", {"sim.fair_share": "whole"}),
-        Switch("a world without the published simulator's clock and delays", {"sim.fidelity": "paper"}),
+        PLAIN_WORLD,
         Switch("Gavel shares fairly", {"policy.objective": "max-min-fairness"}, only="gavel"),
         Switch("Gavel for finish-time fairness", {"policy.objective": "finish-time-fairness"}, only="gavel"),
-        Switch("Pollux searches a tenth as long", {"policy.generations": "10"}, only="pollux"),
+        SHORT_SEARCH,
         Switch("Pollux has the mean of speed-ups", {"policy.fairness_power": "1"}, only="pollux"),
     )
 
@@ -248,6 +256,85 @@ def fairness(request: Request) -> Series:
     figures = [Figure(f"helios/{policy}", "worst_ftf", FAIRNESS[policy][0]) for policy in policies]
     figures += [Figure(f"helios/{policy}", "unfair_fraction", FAIRNESS[policy][1]) for policy in policies]
     return Series(tuple(figures), tuple(switched_runs(request, specs, switches, measure)))
+
+
+def figure7(request: Request) -> Series:
+    """Sia beside Pollux on the first made trace of each rate that is shown."""
+    traces = {rate: traces_at(rate, 1)[0] for rate in RATES_PER_H}
+    specs = [
+        spec_at(request, rate, trace, policy)
+        for policy in ("sia", "pollux")
+        for rate, trace in traces.items()
+    ]
+    switches = (
+        Switch("Sia knows the speeds on all types", {"estimate.mode": "oracle"}, only="sia"),
+        *OF_SIA[:1],
+        Switch("worth is a mean of goodputs", {"policy.fairness_power": "1"}, only="sia"),
+        SHORT_SEARCH,
+        PLAIN_WORLD,
+    )
+
+    def measure(results: Sequence[Result]) -> list[Value]:
+        ours_h, theirs_h = np.array([figures_of([result])["avg_jct_h"] for result in results]).reshape(2, -1)
+        longer_by = theirs_h / ours_h - 1.0
+        return [Value(float(each)) for each in (*(1.0 - ours_h / theirs_h), *ours_h, *theirs_h, *longer_by)]
+
+    figures = [
+        Figure(f"{rate} jobs an hour: sia beside pollux", "avg_jct_reduction", SHORTER_BY_RATE)
+        for rate in traces
+    ]
+    figures += [
+        Figure(f"{rate} jobs an hour/{policy}", "avg_jct_h", None)
+        for policy in ("sia", "pollux")
+        for rate in traces
+    ]
+    rows = switched_runs(request, specs, switches, measure)
+    shown = [replace(row, values=row.values[: len(figures)]) for row in rows]
+    longer_by = rows[0].values[len(figures) :]
+    unknown = (Value(None),) * (len(figures) - len(longer_by))
+    shown.append(Switched("by how much Pollux takes longer, over Sia's mean", "", (*longer_by, *unknown)))
+    return Series(tuple(figures), tuple(shown))
+
+
+def table3(request: Request) -> Series:
+    """The rows that the first files contradict: tails on Philly, and Gavel and Pollux on newTrace."""
+    philly, new = (traces_of(request, family)[0] for family in ("philly", "newtrace"))
+    specs = [spec_of(request, MIXED, philly, policy, JOBS["philly"]) for policy in ("sia", "pollux")]
+    specs += [spec_of(request, MIXED, new, policy, JOBS["newtrace"]) for policy in ("sia", "gavel", "pollux")]
+    specs = [replace(spec, window=min(spec.window, QUARTER)) if spec.trace == new else spec for spec in specs]
+    switches = (
+        SHORT_SEARCH,
+        *OF_SIA[:1],
+        PLAIN_WORLD,
+        Switch("Gavel shares fairly", {"policy.objective": "max-min-fairness"}, only="gavel"),
+        Switch(
+            "Gavel credits nothing on types that are too small", {"policy.too_large_per_s": "0"}, only="gavel"
+        ),
+    )
+
+    def measure(results: Sequence[Result]) -> list[Value]:
+        of_runs = [figures_of([result]) for result in results]
+        sia, pollux, new_sia, gavel, new_pollux = of_runs
+        return [
+            Value(pollux["p99_jct_h"] / sia["p99_jct_h"]),
+            Value(gavel["avg_jct_h"] / new_sia["avg_jct_h"]),
+            Value(new_pollux["restarts_per_job"]),
+        ]
+
+    philly_p99, new_mean = (
+        TABLE_3[family, policy][column] / TABLE_3[family, "sia"][column]
+        for family, policy, column in (("philly", "pollux", 1), ("newtrace", "gavel", 0))
+    )
+    figures = (
+        Figure("philly: pollux / sia", "p99_jct_h", philly_p99),
+        Figure("newtrace: gavel / sia", "avg_jct_h", new_mean),
+        Figure("newtrace/pollux", "restarts_per_job", TABLE_3["newtrace", "pollux"][-1]),
+    )
+    rows = switched_runs(request, specs, switches, measure)
+    of_first = rows[0].values[-1].ours or 0.0
+    with_first = (Value(None), Value(None), Value(of_first + 1.0))
+    rows.append(Switched("the first start of a job counts as a restart", "", with_first))
+    return Series(figures, tuple(rows))
 
 
 def _by(results: Sequence[Result], ways: int) -> list[Sequence[Result]]:

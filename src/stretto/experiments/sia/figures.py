@@ -119,15 +119,9 @@ def figure6(request: Request) -> Made:
 def figure7(request: Request) -> Made:
     """The mean completion time by jobs an hour."""
     seeds = max(1, round(SEEDS * request.scale))
-    traces = {
-        rate: [
-            f"synthetic-sia:jobs={rate * ARRIVALS_H},hours={ARRIVALS_H},seed={400 + seed}"
-            for seed in range(seeds)
-        ]
-        for rate in RATES_PER_H
-    }
+    traces = {rate: traces_at(rate, seeds) for rate in RATES_PER_H}
     specs = [
-        replace(spec_of(request, MIXED, trace, policy, rate * ARRIVALS_H), window=1.0)
+        spec_at(request, rate, trace, policy)
         for policy in POLICIES
         for rate, of_rate in traces.items()
         for trace in of_rate
@@ -151,6 +145,19 @@ def figure7(request: Request) -> Made:
     )
     made = f"jobs of {ARRIVALS_H} hours, {seeds} times {', '.join(map(str, RATES_PER_H))} an hour"
     return _made_jobs(request, made), rows, notes
+
+
+def traces_at(rate_per_h: int, seeds: int) -> list[str]:
+    """The made jobs of eight hours with so many arrivals an hour."""
+    return [
+        f"synthetic-sia:jobs={rate_per_h * ARRIVALS_H},hours={ARRIVALS_H},seed={400 + seed}"
+        for seed in range(seeds)
+    ]
+
+
+def spec_at(request: Request, rate_per_h: int, trace: str, policy: str) -> RunSpec:
+    """All of them, whatever share is asked for."""
+    return replace(spec_of(request, MIXED, trace, policy, rate_per_h * ARRIVALS_H), window=1.0)
 
 
 def gpt(request: Request) -> Made:
