@@ -78,6 +78,14 @@ def test_metrics_that_differ_by_a_number_are_one_chart_over_it() -> None:
     assert (chart.name, chart.axis, chart.unit) == ("share", "over, s", "")
 
 
+def test_curves_that_are_zero_throughout_lie_at_the_foot_of_the_axis() -> None:
+    rows = [Published(f"{gpus} GPUs: sia", "behind_percent", None, 0.0) for gpus in (16, 32, 64)]
+    drawing = drawing_of(charts_of(rows, ("sia",))[0])
+    labels = re.findall(r'class="tick end">([^<]+)<', drawing)
+    assert labels[0] == "0"
+    assert not [label for label in labels if label.startswith("-")], "below what there can be"
+
+
 def test_zero_stands_at_the_foot_of_a_log_axis() -> None:
     rows = [Published(f"{x} GPUs", "queue_s", None, ours) for x, ours in ((1, 1e6), (2, 10.0), (3, 0.0))]
     (figure,) = value_figures(charts_of(rows))

@@ -63,12 +63,6 @@ class Input:
     note: str
 
 
-def _worked_s() -> float:
-    """Seconds that a core has worked for this process and for those of its own that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
 Bound = Literal["", "at most", "at least"]
 PLUS_MINUS = "_plus_minus"  # ends the metric of half an interval over seeds
 
@@ -260,6 +254,12 @@ class Experiment:
             "private": self.private or None,
             "causes": self.causes is not None,
         }
+
+
+def _worked_s() -> float:
+    """Seconds that a core has worked for this process and for those of its own that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def commit_of_code() -> str:

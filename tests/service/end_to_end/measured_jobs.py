@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.client import Client
+from stretto.demo.own_service import until
 from stretto.service.eventlog import Recorded
 
 SCRIPT = Path(__file__).parent / "pretending.py"
@@ -26,6 +27,20 @@ def submit(client: Client, model: str, gpus: int, most: int, **keys: Any) -> str
         **keys,
     }
     return str(client.submit(json.dumps(job))["id"])
+
+
+def measure_on_one_and_two(client: Client, names: Sequence[str], within_s: float) -> None:
+    """Jobs that train on one worker are measured there and on two; then they may have one to four."""
+
+    def are_measured(counts: list[int]) -> bool:
+        return all(measured(client, name) == counts for name in names)
+
+    until(lambda: are_measured([1]), within_s, "all are measured on one worker")
+    for name in names:
+        client.change(name, "scale", min_gpus=2, max_gpus=2)
+    until(lambda: are_measured([1, 2]), within_s, "all are measured on two workers")
+    for name in names:
+        client.change(name, "scale", min_gpus=1, max_gpus=4)
 
 
 def measured(client: Client, name: str) -> list[int]:

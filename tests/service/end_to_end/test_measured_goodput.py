@@ -7,7 +7,7 @@ import pytest
 from stretto.demo.own_service import until
 
 from ..running import Running
-from .measured_jobs import as_if_the_other_had_shown_it, gpus_given, measured, submit
+from .measured_jobs import as_if_the_other_had_shown_it, gpus_given, measure_on_one_and_two, submit
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone, pytest.mark.long]
 
@@ -27,16 +27,7 @@ def test_under_sia_workers_go_from_a_real_job_that_does_not_scale_to_one_that_do
     try:
         with running.client() as client:
             flat, linear = jobs = [submit(client, model, 1, 1, **SLOW) for model in ("flat", "linear")]
-
-            def both_measured(counts: list[int]) -> bool:
-                return all(measured(client, name) == counts for name in jobs)
-
-            until(lambda: both_measured([1]), PATIENCE_S, "both are measured on one worker")
-            for name in jobs:
-                client.change(name, "scale", min_gpus=2, max_gpus=2)
-            until(lambda: both_measured([1, 2]), PATIENCE_S, "both are measured on two workers")
-            for name in jobs:
-                client.change(name, "scale", min_gpus=1, max_gpus=4)
+            measure_on_one_and_two(client, jobs, PATIENCE_S)
 
             def training() -> tuple[int, int]:
                 return client.describe(flat)["training_gpus"], client.describe(linear)["training_gpus"]

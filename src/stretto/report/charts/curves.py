@@ -81,6 +81,8 @@ def _values_axis(chart: Chart, start_px: float, end_px: float) -> Axis:
         low = min(positive) / (1.3 if min(bare) > 0 else 4.0)  # with room for what is zero, at the foot
         return Axis(low, max(values) * 1.3, start_px, end_px, is_log=True)
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if low == high == 0.0:
+        return Axis(0.0, 1.0, start_px, end_px)
     low = max(low, 0.0) if min(bare, default=0.0) >= 0 else low  # an interval may reach below what can be
     low = 0.0 if 0 <= low < 0.6 * high else low - 0.08 * ((high - low) or abs(low) or 1.0)
     return Axis(low, high + 0.06 * ((high - low) or 1.0), start_px, end_px)

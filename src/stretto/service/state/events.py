@@ -141,9 +141,8 @@ class Configured(Event):
     )
     suspensions: str = "assumed"  # what policies are shown that these cost; "measured": as far as was seen
     resizes: str = "assumed"  # the same of changes of size in place
-    deadline_worth: float = (
-        1.0  # of a `deadline:` without rewards, in logs that do not say; later 100, then 110
-    )
+    # of a `deadline:` without rewards: 1 in logs that do not say, later 100, then 110
+    deadline_worth: float = 1.0
     # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
     workers: str = "split"
     webhooks: str = "lost"  # at a restart; "kept": what is to be delivered follows from the log
