@@ -52,15 +52,17 @@ def test_what_is_taken_on_can_be_done_and_nothing_left_out_has_room(
     tasks: list[tuple[int, int]], seed: int
 ) -> None:
     worth = np.random.default_rng(seed).random(len(tasks))
-    taken = taken_on([[task] for task in tasks], np.zeros(len(tasks), dtype=np.bool_), worth)
-    chosen = [task for task, option in zip(tasks, taken, strict=True) if option == 0]
+    due, work = np.array(tasks, dtype=np.float64).T
+    nothing_kept = np.zeros(len(tasks), dtype=np.bool_)
+    taken = taken_on(due, work, np.arange(len(tasks) + 1), nothing_kept, worth).tolist()
+    chosen = [task for row, task in enumerate(tasks) if taken[row] == row]
     assert can_all_be_done(chosen)
-    for task, option in zip(tasks, taken, strict=True):
-        assert option == 0 or not can_all_be_done([*chosen, task])
+    for row, task in enumerate(tasks):
+        assert taken[row] == row or not can_all_be_done([*chosen, task])
 
 
 def test_what_is_kept_goes_before_what_is_worth_more_and_later_options_are_tried() -> None:
-    due = [[(4.0, 4.0)], [(4.0, 4.0), (8.0, 4.0)]]
+    due, work, bounds = np.array([4.0, 4.0, 8.0]), np.full(3, 4.0), np.array([0, 1, 3])
     worth = np.array([1.0, 9.0])
-    assert taken_on(due, np.array([True, False]), worth) == [0, 1]
-    assert taken_on(due, np.array([False, False]), worth) == [-1, 0]
+    assert taken_on(due, work, bounds, np.array([True, False]), worth).tolist() == [0, 2]
+    assert taken_on(due, work, bounds, np.array([False, False]), worth).tolist() == [-1, 1]

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from stretto.errors import NotDeclared
-from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, frozen, ints
+from stretto.model.arrays import BoolArray, FloatArray, IntArray, ObjectArray, floats, frozen, ints
 from stretto.model.cluster import Cluster
 from stretto.model.constraints import NO_CONSTRAINTS, Constraints
 from stretto.model.job import Array, Column, Job, JobColumns, JobId
@@ -42,6 +42,15 @@ class Trigger(StrEnum):
     PROFILE_DONE = "profile_done"
     WAKE = "wake"  # a time that a plan named: lease expiry, queue threshold
     LENDERS = "lenders"  # what lenders need may have changed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewards:
+    """Rewards of jobs for an end in time, without those of 0: columns are (rewards,), job by job."""
+
+    bounds: IntArray  # (jobs + 1,) where the rewards of each begin, and behind the last
+    deadline_s: FloatArray  # ascending within a job
+    value: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +89,15 @@ class Requests(JobColumns):
                 allowed[row] = False
                 allowed[row, [self.cluster.type_index(name) for name in job.gpu_types]] = True
         return frozen(allowed)
+
+    @cached_property
+    def rewards(self) -> Rewards:
+        """What an end in time is worth, by job."""
+        rewards = [[reward for reward in job.rewards if reward.value > 0] for job in self.jobs]
+        flat = [reward for of_job in rewards for reward in of_job]
+        bounds = np.cumsum([0, *map(len, rewards)])
+        deadline_s, value = floats([r.deadline_s for r in flat]), floats([r.value for r in flat])
+        return Rewards(frozen(bounds), frozen(deadline_s), frozen(value))
 
     # What holds for no job at all is looked up once, so that rounds need not look for it among theirs.
 

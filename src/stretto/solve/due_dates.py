@@ -5,11 +5,9 @@ All of it can be in time exactly where, for each due date, no more is due by the
 Horn's condition (Naval Research Logistics Quarterly, 1974).
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from stretto.solve.arrays import BoolArray, FloatArray
+from stretto.solve.arrays import BoolArray, FloatArray, IntArray
 
 
 def slack(due: FloatArray, work: FloatArray) -> FloatArray:
@@ -28,23 +26,27 @@ def slack(due: FloatArray, work: FloatArray) -> FloatArray:
     return by_row
 
 
-def taken_on(due: Sequence[Sequence[tuple[float, float]]], kept: BoolArray, worth: FloatArray) -> list[int]:
-    """For each row the option that it is taken on with, or -1, so that all can be done in time.
+def taken_on(
+    due: FloatArray, work: FloatArray, bounds: IntArray, kept: BoolArray, worth: FloatArray
+) -> IntArray:
+    """(rows,) the option that each row is taken on with, or -1, so that all can be done in time.
 
-    due: for each row its options, as (due date from now on, work), the best first. kept: (rows,) those that
-    go before all others. Among both, those of most worth go first. Greedy: a row that finds no room for any
-    of its options is left out, whatever it keeps from others later.
+    due: (options,) from now on, the options of a row one after the other, the best first. work: (options,).
+    bounds: (rows + 1,) where the options of each row begin, and behind the last. kept: (rows,) those that go
+    before all others. Among both, those of most worth go first. Greedy: a row that finds no room for any of
+    its options is left out, whatever it keeps from others later.
     """
-    order = np.lexsort((-worth, ~kept))
-    dates, works = np.zeros(0), np.zeros(0)  # of what was taken on, by due date
-    option = [-1] * len(due)
-    for row in order.tolist():
-        for index, (date, work) in enumerate(due[row]):
-            place = int(np.searchsorted(dates, date, side="right"))
-            more_dates, more_works = np.insert(dates, place, date), np.insert(works, place, work)
-            # Nothing that is due before changes.
-            before = float(works[:place].sum())
-            if (more_dates[place:] - np.cumsum(more_works[place:]) - before >= 0).all():
-                dates, works, option[row] = more_dates, more_works, index
+    # Room by a date is the time until then less the work due by then. It is counted at dates of options that
+    # are not taken, too. That forbids nothing: until such a date no more is due than by the one before.
+    dates, place = np.unique(due, return_inverse=True)
+    room, places, works = dates.copy(), place.tolist(), work.tolist()
+    taken = np.full(len(bounds) - 1, -1)
+    first = bounds.tolist()
+    for row in np.lexsort((-worth, ~kept)).tolist():
+        for option in range(first[row], first[row + 1]):
+            later = room[places[option] :]
+            if later.min() >= works[option]:
+                later -= works[option]
+                taken[row] = option
                 break
-    return option
+    return taken

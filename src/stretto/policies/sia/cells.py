@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -48,10 +47,6 @@ class Cells:
         begin, count = self.bounds[rows], self.count[rows]
         cells: IntArray = np.arange(int(count.sum())) + np.repeat(begin - (count.cumsum() - count), count)
         return cells
-
-    def by_row(self, values: FloatArray) -> list[FloatArray]:
-        """The values of each row."""
-        return [values[begin:end] for begin, end in pairwise(self.bounds.tolist())]
 
     def any(self, mask: BoolArray) -> BoolArray:
         """(rows,) whether it holds for some cell of the row."""

@@ -158,9 +158,9 @@ class Stretto(CheckedSettings, space="policy"):
     def outlook(self, snapshot: Snapshot, speeds: Speeds, job: JobId) -> JobOutlook:
         """What a decision made now would promise a job."""
         known = self._known(snapshot, speeds)
-        due, takes_s = known.due, known.takes_s
+        due, cells = known.due, known.configs.cells
         row, now_s = snapshot.jobs.ids.index(job), snapshot.now_s
-        first_s, end_s = float(snapshot.jobs.deadline_s[row]), now_s + float(takes_s[row].min(initial=np.inf))
+        first_s, end_s = float(snapshot.jobs.deadline_s[row]), now_s + float(cells.least(known.takes_s)[row])
         promise, due_s = None, nan
         if any(reward.deadline_s > now_s for reward in snapshot.jobs[row].rewards):
             aims_s = float(due.due_s[row])
@@ -178,13 +178,13 @@ class Stretto(CheckedSettings, space="policy"):
         costs = Costs.of(snapshot, configs, self.restart_s)
         alone_s, ends = self._alone_s(snapshot, configs, speeds)
         alone_s = costs.with_returns_s(alone_s, snapshot, configs, self.reclaims)
-        may_take_s = np.where(ends[configs.cells.row], alone_s * (1.0 + self.doubt) + costs.change_s, np.inf)
-        takes_s = configs.cells.by_row(may_take_s)
+        takes_s = np.where(ends[configs.cells.row], alone_s * (1.0 + self.doubt) + costs.change_s, np.inf)
         due = deadlines_of(
             snapshot.jobs,
             snapshot.now_s,
+            configs.cells,
             takes_s,
-            configs.cells.by_row(configs.gpus.astype(np.float64)),
+            configs.gpus,
             float(max(snapshot.capacity.sum(), 1)),
             self.promised_share,
             memory.promises,
@@ -335,7 +335,7 @@ class Known:
     costs: Costs
     alone_s: FloatArray  # (cells,) T, with what lenders make of it, and without changes
     ends: BoolArray  # (jobs,) it is known how much is left
-    takes_s: list[FloatArray]  # of each job, until its end at the latest, infinite where that is not known
+    takes_s: FloatArray  # (cells,) until the job ends at the latest, infinite where that is not known
     due: Deadlines
 
 

@@ -1,11 +1,11 @@
 """Deadlines: which can be kept together and are promised, and how long each job can still wait."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stretto.model import BoolArray, FloatArray, JobId, JobTable, floats
+from stretto.model import BoolArray, FloatArray, IntArray, JobId, JobTable, floats
+from stretto.policies.sia.cells import Cells
 from stretto.solve.due_dates import slack, taken_on
 
 LEAST_S = 1e-9  # of the machine, for a job that is all but done
@@ -40,16 +40,17 @@ class Deadlines:
 def deadlines_of(
     jobs: JobTable,
     now_s: float,
-    takes_s: Sequence[FloatArray],
-    gpus: Sequence[FloatArray],
+    cells: Cells,
+    takes_s: FloatArray,
+    gpus: IntArray,
     cluster_gpus: float,
     share: float,
     before: Promises,
 ) -> Deadlines:
     """Which deadline each job is to meet, and which of these are promised.
 
-    takes_s: of each job, seconds until its end in each configuration, infinite where it cannot have it.
-    gpus: in the same shape. share: of the cluster, as much as is promised.
+    cells: the configurations of each job. takes_s: (cells,) seconds until its end, infinite where it cannot
+    have it. gpus: (cells,). share: of the cluster, as much as is promised.
 
     The cluster counts as one machine that does a GPU-second of work in 1 / `cluster_gpus` seconds. A job is
     the work of the fewest GPU-seconds with which it is in time. What was promised before goes first, with the
@@ -60,48 +61,61 @@ def deadlines_of(
     deadlines = Deadlines(
         np.full(count, np.nan), np.zeros(count), np.zeros(count, dtype=np.bool_), np.full(count, np.inf)
     )
-    kept_due_s = dict(zip(before.ids, before.due_s, strict=True))
-    rows: list[int] = []
-    options: list[list[tuple[float, float]]] = []  # of each of these: (seconds left, work)
-    longer: list[list[tuple[float, float]]] = []  # the same as the share of the machine does it
-    rewards: list[list[float]] = []
-    for row in np.flatnonzero(np.isfinite(jobs.deadline_s)).tolist():
-        steps = [
-            (each.deadline_s - now_s, each.value)
-            for each in jobs[row].rewards
-            if each.value > 0 and each.deadline_s >= kept_due_s.get(jobs.ids[row], now_s)
-        ]
-        in_time = [(left_s, value, takes_s[row] <= left_s) for left_s, value in steps]
-        in_time = [step for step in in_time if step[2].any()]
-        if in_time:
-            rows.append(row)
-            work = takes_s[row] * gpus[row] / cluster_gpus
-            least = [int(np.where(fits, work, np.inf).argmin()) for _, _, fits in in_time]
-            options.append(
-                [(left_s, float(work[best])) for (left_s, _, _), best in zip(in_time, least, strict=True)]
-            )
-            # The machine has only its share for promises: as if all took longer, though not than one alone.
-            longer.append(
-                [
-                    (left_s, float(min(work[best] / share, takes_s[row][best])))
-                    for (left_s, _, _), best in zip(in_time, least, strict=True)
-                ]
-            )
-            rewards.append([value for _, value, _ in in_time])
-    if not rows:
+    steps = _steps_in_time(jobs, now_s, cells, takes_s, gpus / cluster_gpus, share, before)
+    rows, first, options = np.unique(steps.row, return_index=True, return_counts=True)
+    if not rows.size:
         return deadlines
-    kept = np.array([jobs.ids[row] in kept_due_s for row in rows], dtype=np.bool_)
-    density = floats(
-        [each[0] / max(first[0][1], LEAST_S) for each, first in zip(rewards, options, strict=True)]
-    )
-    taken = taken_on(longer, kept, density)
-    aims = [max(option, 0) for option in taken]
-    left_s = floats([each[aim][0] for each, aim in zip(options, aims, strict=True)])
-    works = floats([each[aim][1] for each, aim in zip(options, aims, strict=True)])
+    promised_before = set(before.ids)
+    kept = np.array([jobs.ids[row] in promised_before for row in rows.tolist()], dtype=np.bool_)
+    density = steps.reward[first] / np.maximum(steps.work_s[first], LEAST_S)
+    taken = taken_on(steps.left_s, steps.shared_s, np.append(first, first[-1] + options[-1]), kept, density)
+    aims = np.where(taken >= 0, taken, first)
+    left_s = steps.left_s[aims]
     deadlines.due_s[rows] = now_s + left_s
-    deadlines.reward[rows] = [each[aim] for each, aim in zip(rewards, aims, strict=True)]
-    deadlines.promised[rows] = np.array(taken) >= 0
+    deadlines.reward[rows] = steps.reward[aims]
+    deadlines.promised[rows] = taken >= 0
     # It can wait as long as the clock allows, and as long as all that are due by then can be done after.
-    least_s = floats([takes_s[row].min() for row in rows])
-    deadlines.slack_s[rows] = np.maximum(np.minimum(left_s - least_s, slack(left_s, works)), 0.0)
+    clock_s = left_s - cells.least(takes_s)[rows]
+    deadlines.slack_s[rows] = np.maximum(np.minimum(clock_s, slack(left_s, steps.work_s[aims])), 0.0)
     return deadlines
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """Deadlines of jobs that the clock still allows, with their rewards; columns are (these,)."""
+
+    row: IntArray  # of the job, ascending; the deadlines of a job by time
+    left_s: FloatArray  # until then
+    reward: FloatArray
+    work_s: FloatArray  # of the whole machine, for the job
+    shared_s: FloatArray  # of the share of it that is promised
+
+
+def _steps_in_time(
+    jobs: JobTable,
+    now_s: float,
+    cells: Cells,
+    takes_s: FloatArray,
+    part: FloatArray,
+    share: float,
+    before: Promises,
+) -> _Steps:
+    """part: (cells,) of the machine that a job has there. Of a promised job only the deadline that was."""
+    rewards, rows = jobs.requests.rewards, jobs.rows
+    of_jobs = Cells.between(rewards.bounds[rows, None], rewards.bounds[rows + 1, None])
+    kept_due_s = dict(zip(before.ids, before.due_s, strict=True))
+    not_before_s = floats([kept_due_s.get(name, now_s) for name in jobs.ids]) if kept_due_s else now_s
+    due_s = rewards.deadline_s[of_jobs.column]
+    still = due_s >= np.broadcast_to(not_before_s, len(jobs))[of_jobs.row]
+    row, reward, left_s = of_jobs.row[still], rewards.value[of_jobs.column][still], due_s[still] - now_s
+    # Every deadline with every configuration of its job: the least work with which it is in time.
+    pairs = Cells.between(cells.bounds[row, None], cells.bounds[row + 1, None])
+    pair_takes_s = takes_s[pairs.column]
+    in_time = pair_takes_s <= left_s[pairs.row]
+    work_s = np.where(in_time, pair_takes_s * part[pairs.column], np.inf)
+    least_s = pairs.least(work_s)
+    can = np.isfinite(least_s)
+    best = pairs.first(work_s == least_s[pairs.row])[can]
+    # The machine has only its share for promises: as if all took longer, though not than one alone.
+    shared_s = np.minimum(least_s[can] / share, pair_takes_s[best])
+    return _Steps(row[can], left_s[can], reward[can], least_s[can], shared_s)
