@@ -1,7 +1,8 @@
 """What each part of `stretto` is worth on the mixed workload, and what errors and costs do to it.
 
-At half load of `one-for-all`. Of parts of the policy only its own runs differ. Errors of what policies are
-told, and costs of changes, are those of a world, so that Sia's policy has them, too.
+At two loads of `one-for-all`: where few jobs wait and where many do. Of parts of the policy only its own runs
+differ. Errors of what policies are told, and costs of changes, are those of a world, so that Sia's policy
+has them, too. It is simulated at half load, where that takes seconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,8 @@ from stretto.experiments.one_for_all.parts import OURS, PARTS
 from stretto.experiments.reproduction import Request
 from stretto.sim.result import Result
 
-LOAD, BESIDE = "half load", "sia"  # where a simulation takes seconds
+LOADS = ("half load", "overload")
+BESIDE, BESIDE_AT = "sia", "half load"
 JCT = "avg_jct_s"
 
 
@@ -39,32 +41,37 @@ WORLDS = (
 def one_for_all(request: Request) -> Series:
     """Every class of jobs, with one part of the policy or of the world switched at a time."""
     seeds = seeds_of(request, SEEDS)
-    figures = [
-        *(Figure(f"{LOAD}, {OURS}: {kind}", metric, None) for kind, metric in OF_CLASSES.items()),
-        Figure(f"{LOAD}, {OURS}: {ALL}", JCT, None),
-        Figure(f"{LOAD}, {OURS} over itself unswitched: {ALL}", JCT, None),
-        Figure(f"{LOAD}, {BESIDE}: {ALL}", JCT, None),
-        Figure(f"{LOAD}, {OURS} over {BESIDE}: {ALL}", JCT, None),
-    ]
-    unchanged: list[float] = []  # by seed; the table's own runs are measured first
+    figures: list[Figure] = []
+    for load in LOADS:
+        figures += [Figure(f"{load}, {OURS}: {kind}", metric, None) for kind, metric in OF_CLASSES.items()]
+        figures += [
+            Figure(f"{load}, {row}: {ALL}", JCT, None) for row in (OURS, f"{OURS} over itself unswitched")
+        ]
+    figures += [Figure(f"{BESIDE_AT}, {row}: {ALL}", JCT, None) for row in (BESIDE, f"{OURS} over {BESIDE}")]
+    unchanged: dict[str, list[float]] = {}  # by load and seed; the table's own runs are measured first
 
     def measure(results: Sequence[Result]) -> list[Value]:
-        ours = [figures_of(result) for result in results[: len(seeds)]]
-        beside = [figures_of(result)[ALL, JCT] for result in results[len(seeds) :]]
-        jct_s = [each[ALL, JCT] for each in ours]
-        if not unchanged:
-            unchanged.extend(jct_s)
-        of_classes = [value_of([each[kind, metric] for each in ours]) for kind, metric in OF_CLASSES.items()]
-        return [
-            *of_classes,
-            value_of(jct_s),
-            value_of([now / before for now, before in zip(jct_s, unchanged, strict=True)]),
-            value_of(beside),
-            value_of([ours_s / other_s for ours_s, other_s in zip(jct_s, beside, strict=True)]),
-        ]
+        each = [figures_of(result) for result in results]
+        values: list[Value] = []
+        jct_s: dict[str, list[float]] = {}
+        for place, load in enumerate(LOADS):
+            ours = each[place * len(seeds) : (place + 1) * len(seeds)]
+            values += [value_of([of[kind, metric] for of in ours]) for kind, metric in OF_CLASSES.items()]
+            jct_s[load] = [of[ALL, JCT] for of in ours]
+            values += [
+                value_of(jct_s[load]),
+                value_of(_ratios(jct_s[load], unchanged.setdefault(load, jct_s[load]))),
+            ]
+        beside = [of[ALL, JCT] for of in each[len(LOADS) * len(seeds) :]]
+        return [*values, value_of(beside), value_of(_ratios(jct_s[BESIDE_AT], beside))]
 
     with TemporaryDirectory(prefix="stretto-mixed-") as folder:
         queues = Path(folder) / "queues.yaml"
         queues.write_text(QUEUES, encoding="utf-8")
-        specs = [spec_of(policy, JOBS[LOAD], seed, queues) for policy in (OURS, BESIDE) for seed in seeds]
+        runs = [*((OURS, load) for load in LOADS), (BESIDE, BESIDE_AT)]
+        specs = [spec_of(policy, JOBS[load], seed, queues) for policy, load in runs for seed in seeds]
         return Series(tuple(figures), tuple(switched_runs(request, specs, (*PARTS, *WORLDS), measure)))
+
+
+def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [value / other for value, other in zip(values, others, strict=True)]
