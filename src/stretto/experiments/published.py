@@ -94,6 +94,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             comparison.venus,
             45,
             "28 min",
+            causes=cornucopia_causes.venus,
         ),
         Experiment(
             "cornucopia-saturn",
@@ -102,6 +103,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             comparison.saturn,
             45,
             not_whole="69,687 jobs ask for 2.5 to 7.5 times the clusters; a tenth of them is simulated",
+            causes=cornucopia_causes.saturn,
             share=comparison.SATURN_SHARE,
         ),
         Experiment("cornucopia-fig7", "Cornucopia, figure 7", "chronus", parts.figure7, 3, "40 s"),
@@ -221,7 +223,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             48,
             "11 min",
         ),
-        Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36),
+        Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36, causes=sia_causes.table3),
         Experiment(
             "sia-table4",
             "Sia (SOSP 2023), table 4",
