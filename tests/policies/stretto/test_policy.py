@@ -216,6 +216,14 @@ def test_a_deadline_that_cannot_wait_goes_before_a_shorter_job_and_one_that_can_
         assert shares.gpus.tolist() == served
 
 
+def test_a_job_whose_deadline_can_wait_lets_a_longer_one_go_first() -> None:
+    jobs = [due("1", (100_000.0, 100.0)), a_job("2", at_s=9_999.0, **RIGID)]
+    for early, served in ((1.0, [1, 0]), (0.5, [0, 1])):
+        policy = Stretto(early=early)
+        shares = allocate(jobs, [[1.0]] * 2, ONE_GPU, policy=policy, left=[1_000.0, 1_200.0], **asked_for(2))
+        assert shares.gpus.tolist() == served
+
+
 def test_a_strict_deadline_outweighs_a_soft_one() -> None:
     jobs = [due("1", (1_200.0, 20.0)), due("2", (1_200.0, 100.0))]
     shares = allocate(jobs, [[1.0]] * 2, ONE_GPU, left=[1_000.0] * 2, **asked_for(2))

@@ -81,6 +81,7 @@ class Stretto(CheckedSettings, space="policy"):
             "wait": "1",
             "growth": "2",
             "sizes_end": "false",
+            "early": "1",
         },
     )
 
@@ -102,8 +103,11 @@ class Stretto(CheckedSettings, space="policy"):
     wait: float = setting(1.2, above=0)
     # seconds of waiting by which the worth of being served grows by 1
     patience_s: float = setting(36_000.0, above=0)
-    # worth of a deadline, for each unit of its reward
-    deadline: float = setting(0.03, at_least=0)
+    # worth of a deadline that cannot wait, for each unit of its reward; chosen with `early`
+    deadline: float = setting(0.02, at_least=0)
+    # as how many jobs one counts whose deadline can wait: 1: to be early is worth as much as to any other,
+    # 0: nothing; chosen of 1, 0.5 and 0.2 on training workloads (docs/decisions/0018-stretto.md)
+    early: float = setting(0.5, at_least=0, at_most=1)
     # of the cluster, up to which deadlines are promised
     promised_share: float = setting(0.3, above=0, at_most=1)
     # by how much it matters what a user has had; 0: not at all
@@ -229,6 +233,7 @@ class Stretto(CheckedSettings, space="policy"):
 
         What is decided now lasts for about `lasts_s`. A deadline with so much slack is lost with a chance of
         e^(-slack / lasts) if the job waits. Configurations that are too slow for it count by as much less.
+        As far as it can wait, all that is gained is to be early.
         Of a job that serves, every request that comes while it waits is late.
         """
         jobs, due, row = snapshot.jobs, known.due, known.configs.cells.row
@@ -240,7 +245,9 @@ class Stretto(CheckedSettings, space="policy"):
             of_cell = row[cells]
             ends_s = known.alone_s[cells] + known.costs.change_s[cells]
             late_s = np.maximum(ends_s - (due.due_s[of_cell] - snapshot.now_s), 0.0)
-            urgent = due.reward[of_cell] * np.exp(-due.slack_s[of_cell] / lasts_s)
+            presses = np.exp(-due.slack_s[of_cell] / lasts_s)
+            counts[cells] *= self.early + (1.0 - self.early) * presses
+            urgent = due.reward[of_cell] * presses
             counts[cells] += self.deadline * urgent * np.exp(-late_s / lasts_s)
         return counts
 
