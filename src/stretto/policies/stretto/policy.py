@@ -53,7 +53,8 @@ class Stretto(CheckedSettings, space="policy"):
     sum of T would serve the longest jobs first, the sum of -1/T the shortest. We take the sum of
     (T^q - 1) / q, which is log T where q = 0. With q a little below, short jobs come a little before long
     ones, as with heSRPT (Berg et al., 2020). On a crowded cluster q is lower still. A wait adds a usual T,
-    which is much for a short job. A deadline that is possible still makes a job count as several.
+    which is much for a short job. A job with a deadline counts as less than one while that can wait, and as
+    several once it cannot.
 
     What a change costs is charged over the time for which a configuration lasts. That is learned from what
     became of earlier ones: a cluster on which much happens changes more reluctantly. A resize in place costs
