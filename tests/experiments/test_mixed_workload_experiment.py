@@ -30,6 +30,19 @@ def test_behind_is_measured_from_the_best_mean_of_each_class() -> None:
     assert behind["one"]["soft"] == behind["two"]["soft"] == 0
 
 
+def test_policies_are_compared_on_workloads_that_both_have() -> None:
+    behind = mixed.behind_of(
+        {
+            "one": [of_seed(elastic=100.0), of_seed(elastic=300.0)],
+            "two": [of_seed(elastic=80.0)],
+            "three": [of_seed(elastic=120.0), of_seed(elastic=120.0)],
+        }
+    )
+    assert behind["one"]["elastic"] == pytest.approx(100.0 * (200.0 / 120.0 - 1.0))
+    assert behind["two"]["elastic"] == 0
+    assert behind["three"]["elastic"] == pytest.approx(50.0)
+
+
 def test_waits_of_less_than_a_second_and_one_miss_in_a_hundred_are_none() -> None:
     behind = mixed.behind_of(
         {
