@@ -89,7 +89,7 @@ def test_the_table_names_the_worst_class_of_each_policy(
 @pytest.mark.long
 def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (mixed, mixed_causes):
-        monkeypatch.setattr(module, "JOBS", dict(zip(mixed_causes.LOADS, (12, 14), strict=True)))
+        monkeypatch.setattr(module, "JOBS", {mixed_causes.FEW_WAIT: 12, mixed_causes.MANY_WAIT: 14})
     monkeypatch.setattr(mixed, "POLICIES", ("stretto", "sia"))
     monkeypatch.setattr(mixed_causes, "PARTS", PARTS[:2])
     monkeypatch.setattr(mixed_causes, "WORLDS", mixed_causes.WORLDS[-1:])
@@ -109,3 +109,4 @@ def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.Mon
     assert part[itself] != 1.0
     assert part[beside] == by_name[NOTHING][beside]
     assert world[beside] != by_name[NOTHING][beside]
+    assert world[itself.replace("half load", "overload")] is None

@@ -27,7 +27,7 @@ CLUSTER, TRACE = "mixed-64", "mixed"
 POLICIES = ("stretto", "sia", "unisched", "lyra", "cornucopia", "pollux", "fifo")
 JOBS = {"half load": 160, "full load": 320, "overload": 480}  # in eight hours; chosen
 SEEDS = tuple(range(10))
-MOST = {"pollux": 5}  # made workloads of a policy whose simulations take minutes
+MOST = {"pollux": 3}  # made workloads of a policy whose simulations take minutes
 SETTINGS = {
     "lend.rule": "lyra",
     "sim.resize_s": "1",  # where a job stays on its GPU type, for every policy
