@@ -30,6 +30,19 @@ def test_behind_is_measured_from_the_best_mean_of_each_class() -> None:
     assert behind["one"]["soft"] == behind["two"]["soft"] == 0
 
 
+def test_policies_are_compared_on_workloads_that_both_have() -> None:
+    behind = mixed.behind_of(
+        {
+            "one": [of_seed(elastic=100.0), of_seed(elastic=300.0)],
+            "two": [of_seed(elastic=80.0)],
+            "three": [of_seed(elastic=120.0), of_seed(elastic=120.0)],
+        }
+    )
+    assert behind["one"]["elastic"] == pytest.approx(100.0 * (200.0 / 120.0 - 1.0))
+    assert behind["two"]["elastic"] == 0
+    assert behind["three"]["elastic"] == pytest.approx(50.0)
+
+
 def test_waits_of_less_than_a_second_and_one_miss_in_a_hundred_are_none() -> None:
     behind = mixed.behind_of(
         {
@@ -76,7 +89,7 @@ def test_the_table_names_the_worst_class_of_each_policy(
 @pytest.mark.long
 def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (mixed, mixed_causes):
-        monkeypatch.setattr(module, "JOBS", dict(zip(mixed_causes.LOADS, (12, 14), strict=True)))
+        monkeypatch.setattr(module, "JOBS", {mixed_causes.FEW_WAIT: 12, mixed_causes.MANY_WAIT: 14})
     monkeypatch.setattr(mixed, "POLICIES", ("stretto", "sia"))
     monkeypatch.setattr(mixed_causes, "PARTS", PARTS[:2])
     monkeypatch.setattr(mixed_causes, "WORLDS", mixed_causes.WORLDS[-1:])
@@ -96,3 +109,4 @@ def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.Mon
     assert part[itself] != 1.0
     assert part[beside] == by_name[NOTHING][beside]
     assert world[beside] != by_name[NOTHING][beside]
+    assert world[itself.replace("half load", "overload")] is None

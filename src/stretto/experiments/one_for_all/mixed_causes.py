@@ -1,11 +1,12 @@
 """What each part of `stretto` is worth on the mixed workload, and what errors and costs do to it.
 
-At two loads of `one-for-all`: where few jobs wait and where many do. Of parts of the policy only its own runs
-differ. Errors of what policies are told, and costs of changes, are those of a world, so that Sia's policy
-has them, too. It is simulated at half load, where that takes seconds.
+Parts are left out at two loads of `one-for-all`: where few jobs wait and where many do. Only the policy's own
+runs differ. Errors of what policies are told, and costs of changes, are those of a world, so that Sia's
+policy has them, too. They are switched where few wait, since simulations take seconds there.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,10 +15,11 @@ from stretto.experiments.draws import seeds_of
 from stretto.experiments.one_for_all.mixed import ALL, JOBS, OF_CLASSES, QUEUES, SEEDS, figures_of, spec_of
 from stretto.experiments.one_for_all.parts import OURS, PARTS
 from stretto.experiments.reproduction import Request
+from stretto.experiments.spec import RunSpec
 from stretto.sim.result import Result
 
-LOADS = ("half load", "overload")
-BESIDE, BESIDE_AT = "sia", "half load"
+FEW_WAIT, MANY_WAIT = "half load", "overload"
+BESIDE = "sia"
 JCT = "avg_jct_s"
 
 
@@ -41,36 +43,50 @@ WORLDS = (
 def one_for_all(request: Request) -> Series:
     """Every class of jobs, with one part of the policy or of the world switched at a time."""
     seeds = seeds_of(request, SEEDS)
-    figures: list[Figure] = []
-    for load in LOADS:
-        figures += [Figure(f"{load}, {OURS}: {kind}", metric, None) for kind, metric in OF_CLASSES.items()]
-        figures += [
-            Figure(f"{load}, {row}: {ALL}", JCT, None) for row in (OURS, f"{OURS} over itself unswitched")
-        ]
-    figures += [Figure(f"{BESIDE_AT}, {row}: {ALL}", JCT, None) for row in (BESIDE, f"{OURS} over {BESIDE}")]
-    unchanged: dict[str, list[float]] = {}  # by load and seed; the table's own runs are measured first
-
-    def measure(results: Sequence[Result]) -> list[Value]:
-        each = [figures_of(result) for result in results]
-        values: list[Value] = []
-        jct_s: dict[str, list[float]] = {}
-        for place, load in enumerate(LOADS):
-            ours = each[place * len(seeds) : (place + 1) * len(seeds)]
-            values += [value_of([of[kind, metric] for of in ours]) for kind, metric in OF_CLASSES.items()]
-            jct_s[load] = [of[ALL, JCT] for of in ours]
-            values += [
-                value_of(jct_s[load]),
-                value_of(_ratios(jct_s[load], unchanged.setdefault(load, jct_s[load]))),
-            ]
-        beside = [of[ALL, JCT] for of in each[len(LOADS) * len(seeds) :]]
-        return [*values, value_of(beside), value_of(_ratios(jct_s[BESIDE_AT], beside))]
-
     with TemporaryDirectory(prefix="stretto-mixed-") as folder:
         queues = Path(folder) / "queues.yaml"
         queues.write_text(QUEUES, encoding="utf-8")
-        runs = [*((OURS, load) for load in LOADS), (BESIDE, BESIDE_AT)]
-        specs = [spec_of(policy, JOBS[load], seed, queues) for policy, load in runs for seed in seeds]
-        return Series(tuple(figures), tuple(switched_runs(request, specs, (*PARTS, *WORLDS), measure)))
+
+        def specs(policy: str, load: str) -> list[RunSpec]:
+            return [spec_of(policy, JOBS[load], seed, queues) for seed in seeds]
+
+        few_wait = [*specs(OURS, FEW_WAIT), *specs(BESIDE, FEW_WAIT)]
+        rows = switched_runs(request, few_wait, (*PARTS, *WORLDS), _Measure(len(seeds)))
+        of_parts = switched_runs(request, specs(OURS, MANY_WAIT), PARTS, _Measure(len(seeds)))
+    figures = [
+        *_of_ours(FEW_WAIT),
+        *(Figure(f"{FEW_WAIT}, {row}: {ALL}", JCT, None) for row in (BESIDE, f"{OURS} over {BESIDE}")),
+        *_of_ours(MANY_WAIT),
+    ]
+    no_value = (Value(None),) * len(_of_ours(MANY_WAIT))
+    many_wait = {row.what: row.values for row in of_parts}
+    return Series(
+        tuple(figures),
+        tuple(replace(row, values=(*row.values, *many_wait.get(row.what, no_value))) for row in rows),
+    )
+
+
+def _of_ours(load: str) -> list[Figure]:
+    rows = (OURS, f"{OURS} over itself unswitched")
+    of_classes = [Figure(f"{load}, {OURS}: {kind}", metric, None) for kind, metric in OF_CLASSES.items()]
+    return [*of_classes, *(Figure(f"{load}, {row}: {ALL}", JCT, None) for row in rows)]
+
+
+class _Measure:
+    """From results of ours, a made workload each, and maybe as many of the policy beside it, to figures."""
+
+    def __init__(self, workloads: int) -> None:
+        self.workloads = workloads
+        self.unchanged_s: list[float] = []  # the table's own runs are measured first
+
+    def __call__(self, results: Sequence[Result]) -> list[Value]:
+        each = [figures_of(result) for result in results]
+        ours, beside_s = each[: self.workloads], [of[ALL, JCT] for of in each[self.workloads :]]
+        jct_s = [of[ALL, JCT] for of in ours]
+        self.unchanged_s = self.unchanged_s or jct_s
+        values = [value_of([of[kind, metric] for of in ours]) for kind, metric in OF_CLASSES.items()]
+        values += [value_of(jct_s), value_of(_ratios(jct_s, self.unchanged_s))]
+        return [*values, value_of(beside_s), value_of(_ratios(jct_s, beside_s))] if beside_s else values
 
 
 def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
