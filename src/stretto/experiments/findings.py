@@ -176,20 +176,25 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "than 1 %. So the figure hangs on how crowded the cluster is, which the paper does not print",
     ),
     "sia-table3": (
+        "Pollux has the paper's p99 on Philly where its search is a tenth as long, and more restarts. So its "
+        "search finds better shares here than it did for the paper. Without the clock and delays of the "
+        "published simulator it comes to the same",
+        "The series of newTrace is of its first quarter, where Gavel's backlog is a third of the later one. "
+        "No switch changes it by more than a fifth",
         "On newTrace Gavel's mean is that of the paper, and Sia's is longer. Two of its ten files are here."
         " On the first day of one the simulator of Sia's authors has Sia's mean, too, within 1 %",
-        "On Philly the mean, p99 and GPU hours of Sia are reproduced. Pollux's p99 is shorter here: it is "
-        "of the eight longest of 800 jobs, and its search draws at random",
-    ),
-    "cornucopia-venus": (
-        "The largest reduction is beside ElasticFlow on the smallest cluster, where it serves by submission. "
-        "The paper does not say that its 10 % is the largest",
-        "Beside Tiresias completion times are alike. Chronus, which is told durations, is far ahead",
+        "A first start that counts as a restart would bring Pollux's restarts to the paper's. The artifact "
+        "does not say how the paper counts, so they stay",
     ),
 }
 
 # Of tables without a series; the figures are those of other tables, or of the decision that is named.
 WITHOUT_SERIES: Mapping[str, Sequence[str]] = {
+    "cornucopia-venus": (
+        "The largest reduction is beside ElasticFlow on the smallest cluster, where it serves by submission. "
+        "The paper does not say that its 10 % is the largest",
+        "Beside Tiresias completion times are alike. Chronus, which is told durations, is far ahead",
+    ),
     "ones-fig15-grown": (
         "Batches grow with the GPUs that owners ask for, so Tiresias has a fitting batch on every GPU. "
         "With the models' usual batches, in `ones-fig15`, ONES is far ahead of it",

@@ -23,8 +23,6 @@ from stretto.experiments.cornucopia.comparison import (
     QUEUE_320_S,
     SATURN,
     SATURN_SHARE,
-    VENUS,
-    VENUS_CLUSTERS,
     helios_trace,
     interactive_queue_s,
     spec_of,
@@ -57,7 +55,7 @@ OTHER_BOUNDS = {
     "3,600 x 4^k": "3600,14400,57600,230400,921600",
     "1,800 x 2^k": "1800,3600,7200,14400,28800,57600,115200,230400,460800",
 }
-COMPARED = ("tiresias", "elasticflow", "chronus")  # the published policies that run on Venus and Saturn
+COMPARED = ("tiresias", "elasticflow", "chronus")  # the published policies that run on Saturn
 TOLERANCES = (0.1, 0.2, 0.3, 0.5)  # chosen: within which a GPU counts as bringing as much as the second
 
 
@@ -222,25 +220,15 @@ def _of_philly(jobs: Mapping[str, Sequence[Sequence[Job]]], curves: Curves) -> S
     return Switched("sizes and models of jobs as on Philly", "", tuple(values))
 
 
-def venus(request: Request) -> Series:
-    """By how much jobs of Venus complete sooner under Cornucopia, on the smallest cluster."""
-    return _on_helios(request, VENUS, VENUS_CLUSTERS)
-
-
 def saturn(request: Request) -> Series:
-    """The same of the jobs of Saturn."""
-    return _on_helios(replace(request, scale=request.scale * SATURN_SHARE), SATURN, CLUSTERS)
-
-
-def _on_helios(request: Request, made: str, clusters: Sequence[int]) -> Series:
-    """On the first draw of a cluster's made jobs."""
-    trace = helios_trace(made, seed=0)
-    names = ("cornucopia", *COMPARED)
-    specs = [spec_of(request, clusters[0], trace, name) for name in names]
+    """By how much jobs of Saturn complete sooner under Cornucopia: one draw, on the smallest cluster."""
+    part = replace(request, scale=request.scale * SATURN_SHARE)
+    trace = helios_trace(SATURN, seed=0)
+    specs = [spec_of(part, CLUSTERS[0], trace, name) for name in ("cornucopia", *COMPARED)]
     half = str(len(whole_workload(trace).jobs) // 2)
     switches = (
         Switch("half of the jobs in the same time", trace={"jobs": half}),
-        Switch("the next larger cluster", cluster=f"gpu8-{clusters[1]}"),
+        Switch("the next larger cluster", cluster=f"gpu8-{CLUSTERS[1]}"),
         Switch("ElasticFlow knows no remaining work", {"policy.knows_work": "false"}, only="elasticflow"),
         Switch("Tiresias has one bound", {"policy.queue_bounds_gpu_s": LUCID_BOUND}, only="tiresias"),
     )
