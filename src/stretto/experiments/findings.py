@@ -173,18 +173,17 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "Without ElasticFlow the largest reduction is that beside Tiresias, and it is the paper's. "
         "ElasticFlow serves by submission on clusters that are asked for several times their size",
         "With half of the jobs, or on the next larger cluster, no mean is shorter under Cornucopia by more "
-        "than 1 %. So the figure hangs on how crowded the cluster is, which the paper does not print",
+        "than 1 %. So the figure hangs on how crowded the cluster is. The series is of the first draw",
     ),
     "sia-table3": (
         "Pollux has the paper's p99 on Philly where its search is a tenth as long, and more restarts. So its "
-        "search finds better shares here than it did for the paper. Without the clock and delays of the "
+        "search may find better shares here than it did for the paper. Without the clock and delays of the "
         "published simulator it comes to the same",
         "The series of newTrace is of its first quarter, where Gavel's backlog is a third of the later one. "
         "No switch changes it by more than a fifth",
         "On newTrace Gavel's mean is that of the paper, and Sia's is longer. Two of its ten files are here."
         " On the first day of one the simulator of Sia's authors has Sia's mean, too, within 1 %",
-        "A first start that counts as a restart would bring Pollux's restarts to the paper's. The artifact "
-        "does not say how the paper counts, so they stay",
+        "A first start that counts as a restart would bring Pollux's restarts to the paper's",
     ),
 }
 
