@@ -87,9 +87,9 @@ def test_the_table_names_the_worst_class_of_each_policy(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_is_left_out_changes_no_other_policy_at_any_load(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (mixed, mixed_causes):
-        monkeypatch.setattr(module, "JOBS", {mixed_causes.FEW_WAIT: 12, mixed_causes.MANY_WAIT: 14})
+        monkeypatch.setattr(module, "JOBS", dict(zip(mixed_causes.LOADS, (12, 14), strict=True)))
     monkeypatch.setattr(mixed, "POLICIES", ("stretto", "sia"))
     monkeypatch.setattr(mixed_causes, "PARTS", PARTS[:2])
     monkeypatch.setattr(mixed_causes, "WORLDS", mixed_causes.WORLDS[-1:])
@@ -101,12 +101,12 @@ def test_a_part_that_is_left_out_changes_no_other_policy(monkeypatch: pytest.Mon
         for row in series.switched
     }
     table = {(row.row, row.metric): row.ours for row in mixed.one_for_all(request)[1]}
-    itself, beside = "half load, stretto over itself unswitched: all jobs", "half load, sia: all jobs"
     for figure, value in zip(series.figures, series.switched[0].values, strict=True):
         assert (figure.row, figure.metric) not in table or table[figure.row, figure.metric] == value.ours
-    assert by_name[NOTHING][itself] == by_name[NOTHING][itself.replace("half load", "overload")] == 1.0
     part, world = by_name[PARTS[0].what], by_name[mixed_causes.WORLDS[0].what]
-    assert part[itself] != 1.0
-    assert part[beside] == by_name[NOTHING][beside]
-    assert world[beside] != by_name[NOTHING][beside]
-    assert world[itself.replace("half load", "overload")] is None
+    for load in mixed_causes.LOADS:
+        itself, beside = f"{load}, stretto over itself unswitched: all jobs", f"{load}, sia: all jobs"
+        assert by_name[NOTHING][itself] == 1.0
+        assert part[itself] != 1.0
+        assert part[beside] == by_name[NOTHING][beside]
+        assert world[beside] != by_name[NOTHING][beside]

@@ -1,8 +1,8 @@
 """What each part of `stretto` is worth on the mixed workload, and what errors and costs do to it.
 
-Parts are left out at two loads of `one-for-all`: where few jobs wait and where many do. Only the policy's own
-runs differ. Errors of what policies are told, and costs of changes, are those of a world, so that Sia's
-policy has them, too. They are switched where few wait, since simulations take seconds there.
+All is switched at two loads of `one-for-all`: where few jobs wait and where many do. Where a part is left out
+only the policy's own runs differ. Errors of what policies are told, and costs of changes, are those of a
+world, so that Sia's policy has them, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from stretto.experiments.causes import Figure, Series, Switch, Value, switched_runs, value_of
+from stretto.experiments.causes import (
+    Figure,
+    Series,
+    Switch,
+    Switched,
+    Value,
+    switched_runs,
+    value_of,
+)
 from stretto.experiments.draws import seeds_of
 from stretto.experiments.one_for_all.mixed import ALL, JOBS, OF_CLASSES, QUEUES, SEEDS, figures_of, spec_of
 from stretto.experiments.one_for_all.parts import OURS, PARTS
 from stretto.experiments.reproduction import Request
-from stretto.experiments.spec import RunSpec
 from stretto.sim.result import Result
 
-FEW_WAIT, MANY_WAIT = "half load", "overload"
+LOADS = "half load", "overload"
 BESIDE = "sia"
 JCT = "avg_jct_s"
 
@@ -47,27 +54,22 @@ def one_for_all(request: Request) -> Series:
         queues = Path(folder) / "queues.yaml"
         queues.write_text(QUEUES, encoding="utf-8")
 
-        def specs(policy: str, load: str) -> list[RunSpec]:
-            return [spec_of(policy, JOBS[load], seed, queues) for seed in seeds]
+        def rows_at(load: str) -> list[Switched]:
+            specs = [spec_of(policy, JOBS[load], seed, queues) for policy in (OURS, BESIDE) for seed in seeds]
+            return switched_runs(request, specs, (*PARTS, *WORLDS), _Measure(len(seeds)))
 
-        few_wait = [*specs(OURS, FEW_WAIT), *specs(BESIDE, FEW_WAIT)]
-        rows = switched_runs(request, few_wait, (*PARTS, *WORLDS), _Measure(len(seeds)))
-        of_parts = switched_runs(request, specs(OURS, MANY_WAIT), PARTS, _Measure(len(seeds)))
-    figures = [
-        *_of_ours(FEW_WAIT),
-        *(Figure(f"{FEW_WAIT}, {row}: {ALL}", JCT, None) for row in (BESIDE, f"{OURS} over {BESIDE}")),
-        *_of_ours(MANY_WAIT),
-    ]
-    no_value = (Value(None),) * len(_of_ours(MANY_WAIT))
-    many_wait = {row.what: row.values for row in of_parts}
+        few_wait, many_wait = (rows_at(load) for load in LOADS)
     return Series(
-        tuple(figures),
-        tuple(replace(row, values=(*row.values, *many_wait.get(row.what, no_value))) for row in rows),
+        tuple(figure for load in LOADS for figure in _figures(load)),
+        tuple(
+            replace(few, values=(*few.values, *many.values))
+            for few, many in zip(few_wait, many_wait, strict=True)
+        ),
     )
 
 
-def _of_ours(load: str) -> list[Figure]:
-    rows = (OURS, f"{OURS} over itself unswitched")
+def _figures(load: str) -> list[Figure]:
+    rows = (OURS, f"{OURS} over itself unswitched", BESIDE, f"{OURS} over {BESIDE}")
     of_classes = [Figure(f"{load}, {OURS}: {kind}", metric, None) for kind, metric in OF_CLASSES.items()]
     return [*of_classes, *(Figure(f"{load}, {row}: {ALL}", JCT, None) for row in rows)]
 
@@ -86,7 +88,7 @@ class _Measure:
         self.unchanged_s = self.unchanged_s or jct_s
         values = [value_of([of[kind, metric] for of in ours]) for kind, metric in OF_CLASSES.items()]
         values += [value_of(jct_s), value_of(_ratios(jct_s, self.unchanged_s))]
-        return [*values, value_of(beside_s), value_of(_ratios(jct_s, beside_s))] if beside_s else values
+        return [*values, value_of(beside_s), value_of(_ratios(jct_s, beside_s))]
 
 
 def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
