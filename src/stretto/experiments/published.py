@@ -94,6 +94,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             comparison.venus,
             45,
             "28 min",
+            causes=cornucopia_causes.venus,
         ),
         Experiment(
             "cornucopia-saturn",

@@ -23,6 +23,8 @@ from stretto.experiments.cornucopia.comparison import (
     QUEUE_320_S,
     SATURN,
     SATURN_SHARE,
+    VENUS,
+    VENUS_CLUSTERS,
     helios_trace,
     interactive_queue_s,
     spec_of,
@@ -220,15 +222,24 @@ def _of_philly(jobs: Mapping[str, Sequence[Sequence[Job]]], curves: Curves) -> S
     return Switched("sizes and models of jobs as on Philly", "", tuple(values))
 
 
+def venus(request: Request) -> Series:
+    """By how much jobs of Venus complete sooner under Cornucopia: one draw, on the smallest cluster."""
+    return _on_helios(request, VENUS, VENUS_CLUSTERS)
+
+
 def saturn(request: Request) -> Series:
-    """By how much jobs of Saturn complete sooner under Cornucopia: one draw, on the smallest cluster."""
-    part = replace(request, scale=request.scale * SATURN_SHARE)
-    trace = helios_trace(SATURN, seed=0)
-    specs = [spec_of(part, CLUSTERS[0], trace, name) for name in ("cornucopia", *COMPARED)]
+    """The same of the jobs of Saturn."""
+    return _on_helios(replace(request, scale=request.scale * SATURN_SHARE), SATURN, CLUSTERS)
+
+
+def _on_helios(request: Request, made: str, clusters: Sequence[int]) -> Series:
+    """Of one draw of a cluster's made jobs, on the smallest of these clusters."""
+    trace = helios_trace(made, seed=0)
+    specs = [spec_of(request, clusters[0], trace, name) for name in ("cornucopia", *COMPARED)]
     half = str(len(whole_workload(trace).jobs) // 2)
     switches = (
         Switch("half of the jobs in the same time", trace={"jobs": half}),
-        Switch("the next larger cluster", cluster=f"gpu8-{CLUSTERS[1]}"),
+        Switch("the next larger cluster", cluster=f"gpu8-{clusters[1]}"),
         Switch("ElasticFlow knows no remaining work", {"policy.knows_work": "false"}, only="elasticflow"),
         Switch("Tiresias has one bound", {"policy.queue_bounds_gpu_s": LUCID_BOUND}, only="tiresias"),
     )
