@@ -5,10 +5,11 @@ epoch of one, two of the other, one of the first (ABBA), again and again, so tha
 does hits both alike. The ratio is taken within each such group of four; the median of the ratios is the
 figure, and its 95 % interval comes from the bootstrap. Processor time is compared likewise: other programs
 disturb it less. Workers are driven over the channel as a service drives them, reports included. Plain PyTorch
-is DistributedDataParallel for two workers, and the bare model for one. With --control plain PyTorch, with
-another model, takes the SDK's place: how far from 1 the method itself comes out on this machine.
+is DistributedDataParallel for two workers, and the bare model for one. With --ddp it is that for one worker,
+too, as in a script that `torchrun` starts. With --control plain PyTorch, with another model, takes the SDK's
+place: how far from 1 the method itself comes out on this machine.
 
-    OMP_NUM_THREADS=1 python benchmarks/sdk_overhead.py [--groups 15] [--sizes 256,1024] [--control]
+    OMP_NUM_THREADS=1 python benchmarks/sdk_overhead.py [--groups 15] [--sizes 256,1024] [--ddp] [--control]
 """
 
 import argparse
@@ -20,7 +21,7 @@ import platform
 import pstats
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -61,12 +62,14 @@ class How:
     groups: int
     is_profiled: bool = False
     is_control: bool = False  # plain PyTorch in both places
+    is_wrapped: bool = False  # plain PyTorch is DistributedDataParallel for one worker, too
 
 
 def run(env: dict[str, str], width: int, how: How, to: Path) -> None:
     """One worker; rank 0 writes the ratios."""
     os.environ.update(env)
     import torch
+    import torch.distributed as dist
     from torch import nn
     from torch.nn import functional
     from torch.nn.parallel import DistributedDataParallel
@@ -103,9 +106,12 @@ def run(env: dict[str, str], width: int, how: How, to: Path) -> None:
     mine = a_model()
     job = stretto.sdk.elastic(mine, optimizer_of(mine), data=data, batch_size=BATCH, report_s=5.0)
 
+    if how.is_wrapped and not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
     def a_plain_one() -> tuple[nn.Module, torch.optim.Optimizer]:
         bare = a_model()
-        return DistributedDataParallel(bare) if job.world_size > 1 else bare, optimizer_of(bare)
+        return DistributedDataParallel(bare) if dist.is_initialized() else bare, optimizer_of(bare)
 
     first, second = a_plain_one(), a_plain_one()
 
@@ -177,7 +183,7 @@ def rows(widths: list[int], worlds: list[int], how: How) -> Iterator[Row]:
     """All sizes, on so many workers each."""
     for workers in worlds:
         for width in widths:
-            quick = measured(workers, width, How(2), 20)
+            quick = measured(workers, width, replace(how, groups=2, is_profiled=False), 20)
             steps = max(20, round(BLOCK_S / (float(np.median(quick[:, 0, 0])) / 20)))
             took = measured(workers, width, how, steps)
             ratios = (took[:, 1] + took[:, 2]) / (took[:, 0] + took[:, 3])  # (groups, 2)
@@ -195,6 +201,7 @@ def main() -> None:
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--control", action="store_true", help="plain PyTorch in the SDK's place")
+    parser.add_argument("--ddp", action="store_true", help="plain PyTorch is DDP for one worker, too")
     parser.add_argument("--profile", action="store_true", help="show where the SDK's epochs go")
     asked = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
@@ -204,7 +211,7 @@ def main() -> None:
     for row in rows(
         [int(width) for width in asked.sizes.split(",")],
         [int(count) for count in asked.workers.split(",")],
-        How(asked.groups, asked.profile, asked.control),
+        How(asked.groups, asked.profile, asked.control, asked.ddp),
     ):
         print(
             f"{row.workers:>7} {row.width:>6} {row.step_s * 1e3:>8.2f} ms"
