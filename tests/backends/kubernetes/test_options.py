@@ -44,7 +44,7 @@ def test_a_toleration_is_as_the_api_takes_it(text: str, toleration: dict[str, st
 
 @pytest.mark.parametrize("text", ["", "=ml", "team:Never", ":NoSchedule"])
 def test_a_toleration_that_is_none_is_refused_in_a_line(text: str) -> None:
-    with pytest.raises(InputError, match=r"--toleration .*: expected KEY, KEY=VALUE or KEY:EFFECT"):
+    with pytest.raises(InputError, match=r"backend.tolerations .*: expected KEY, KEY=VALUE or KEY:EFFECT"):
         KubernetesOptions(tolerations=(text,))
 
 

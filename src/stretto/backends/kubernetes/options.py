@@ -36,7 +36,7 @@ class KubernetesOptions:
         "", cli="--gpu-resource", help="Kubernetes only: by which pods ask for GPUs, like amd.com/gpu."
     )
     rack_label: str = option("")  # of nodes, that names their rack; "": those of clouds and of Topograph
-    tolerations: tuple[str, ...] = option((), cli="--toleration")  # KEY[=VALUE][:EFFECT]
+    tolerations: tuple[str, ...] = option(())  # KEY[=VALUE][:EFFECT]
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
     priority_class: str = option("")  # of all our pods; "": the namespace's default
     run_as_non_root: bool = option(default=False)  # kubelets refuse images of jobs that run as root
@@ -111,7 +111,7 @@ def _toleration(text: str) -> dict[str, str]:
     key, equals, value = rest.partition("=")
     if not key or effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
         raise InputError(
-            f"--toleration {text}: expected KEY, KEY=VALUE or KEY:EFFECT, with effect NoSchedule, "
+            f"backend.tolerations {text}: expected KEY, KEY=VALUE or KEY:EFFECT, with effect NoSchedule, "
             "PreferNoSchedule or NoExecute"
         )
     toleration = {"key": key, "operator": "Equal" if equals else "Exists"}
