@@ -350,7 +350,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "unisched-fig11", "UniSched (TPDS 2024), figure 11", "", unisched_parts.figure11, 30, "22 min"
         ),
         Experiment(
-            "unisched-fig12", "UniSched (TPDS 2024), figure 12", "chronus", unisched.figure12, 32, "22 min"
+            "unisched-fig12",
+            "UniSched (TPDS 2024), figure 12",
+            "chronus",
+            unisched.figure12,
+            32,
+            "22 min",
+            causes=unisched_causes.figure12,
         ),
     )
 }

@@ -17,9 +17,10 @@ from stretto.experiments.causes import (
     switched_runs,
     value_of,
 )
-from stretto.experiments.reproduction import Request
+from stretto.experiments.reproduction import Bound, Request
 from stretto.experiments.spec import RunSpec, set_up
 from stretto.experiments.unisched.comparison import (
+    BELOW_CHRONUS,
     DENSITIES,
     DENSITY_RATIO,
     LEARNERS_RATIO,
@@ -27,8 +28,10 @@ from stretto.experiments.unisched.comparison import (
     MIX_RATIO,
     PER_CENT,
     SEEDS,
+    SELECTOR_SPEEDUP,
     TESTBED_FIGURES,
     load_of,
+    variants_of_chronus,
 )
 from stretto.experiments.unisched.estimator import (
     COUNTS,
@@ -279,3 +282,42 @@ def _over_densities(values: Sequence[Value], policies: Sequence[str]) -> tuple[V
     ratios = [each / ours for ours, *others in missed.tolist() if ours for each in others]
     limits = (min(ratios, default=None), max(ratios, default=None))
     return tuple(map(Value, (*limits, float(missed[0, 0]), float(missed[-1, 0]))))
+
+
+def figure12(request: Request) -> Series:
+    """By how much a variant misses less than Chronus, and ends best effort sooner, on two workloads."""
+    workloads = ("P_MIX1", "H_MIX1") if request.data is not None else ("H_MIX1",)
+    variants = variants_of_chronus()
+    specs = [
+        spec_of(request, Case(f"{workload}: {name}", workload, policy, settings))
+        for workload in workloads
+        for name, (policy, settings) in variants.items()
+    ]
+    switches = (
+        Switch("Chronus knows durations at once", {"policy.profiling_s": "0"}, only="chronus"),
+        Switch("Chronus sets 64 GPUs aside for profiles", {"policy.profiling_gpus": "64"}, only="chronus"),
+        Switch("half of the arrivals", recipe={"density": "0.5"}),
+    )
+
+    def measure(results: Sequence[Result]) -> list[Value]:
+        values = []
+        for first in range(0, len(results), len(variants)):
+            each = dict(zip(variants, results[first : first + len(variants)], strict=True))
+            missed = {name: miss_rate(result) or 0.0 for name, result in each.items()}
+            jct_s = {name: best_effort_jct_s(result) for name, result in each.items()}
+            values.append(Value(missed["chronus"]))
+            values += [Value(missed["chronus"] - missed[name]) for name in BELOW_CHRONUS]
+            chronus_s, selector_s = jct_s["chronus"], jct_s["chronus + selector"]
+            values.append(Value(chronus_s / selector_s if chronus_s and selector_s else None))
+        return values
+
+    figures = []
+    for workload in workloads:
+        figures.append(Figure(f"{workload}: chronus", "R_slo", None))
+        for name, (most, named) in BELOW_CHRONUS.items():
+            bound: Bound = "" if named == workload else "at most"
+            figures.append(Figure(f"{workload}: {name}", "R_slo_below_chronus", most, bound))
+        figures.append(
+            Figure(f"{workload}: chronus + selector", "best_effort_speedup", SELECTOR_SPEEDUP[1], "at most")
+        )
+    return Series(tuple(figures), tuple(switched_runs(request, specs, switches, measure)))

@@ -136,24 +136,28 @@ def figure6_density(request: Request) -> Made:
     return inputs_of(request), rows, notes_of(request)
 
 
-def figure12(request: Request) -> Made:
-    """UniSched, Chronus, and Chronus with one of UniSched's two parts."""
+def variants_of_chronus() -> Mapping[str, tuple[str, Settings]]:
+    """Policy and settings of UniSched, of Chronus, and of Chronus with one of UniSched's two parts."""
     static: Settings = {
         "policy.profiling": "static",
         "policy.profile_nodes": CHRONUS_PROFILES_ON // NODE_GPUS,  # as many GPUs as chronus has
         "policy.iterations": False,
         "policy.suspensions": False,
     }
-    variants: Mapping[str, tuple[str, Settings]] = {
+    return {
         "unisched": ("unisched", {}),
         "chronus": ("chronus", {}),
         "chronus + estimator": ("chronus", {"policy.estimator": True}),
         "chronus + selector": ("unisched", static),
     }
+
+
+def figure12(request: Request) -> Made:
+    """What each part of UniSched does to Chronus."""
     cases = [
         Case(f"{workload}: {name}", workload, policy, settings)
         for workload in workloads_of(request, MIXES)
-        for name, (policy, settings) in variants.items()
+        for name, (policy, settings) in variants_of_chronus().items()
     ]
     results = run_draws(request, cases)
     rows = [row for case, draws in results.items() for row in figures_of(case.name, draws)]
