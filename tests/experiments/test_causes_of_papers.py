@@ -28,7 +28,7 @@ from stretto.experiments.unisched import measured, runs
 from stretto.sim.result import Result
 
 FEW: dict[ModuleType, dict[str, object]] = {
-    cornucopia: {"LEAST_JOBS": 60, "CLUSTERS": (320,)},
+    cornucopia: {"LEAST_JOBS": 60, "CLUSTERS": (320,), "VENUS_CLUSTERS": (256,)},
     ones: {"LEAST_JOBS": 8, "SEEDS": range(1), "GPUS": (16,)},
     ones_causes: {"SEEDS": range(1), "GPUS": (16,)},
     sia: {"LEAST_JOBS": 20},
@@ -46,6 +46,7 @@ FEW: dict[ModuleType, dict[str, object]] = {
         "SEEDS": range(1),
         "TESTBED_FIGURES": {40: (4.97, 266.39)},
         "HELIOS": ("H_MIX2",),
+        "OF_FIGURE12": ("H_MIX2",),
         "DENSITIES": (1.0,),
     },
 }

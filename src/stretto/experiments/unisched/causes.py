@@ -62,6 +62,7 @@ from stretto.experiments.unisched.runs import (
     mean_of,
     miss_rate,
     spec_of,
+    workloads_of,
 )
 from stretto.sim.bounds import bounds_of
 from stretto.sim.result import Result
@@ -72,6 +73,7 @@ SAMPLE = "helios-testbed"
 FULL = "gpu8-320"
 SLOWEST = "3sigma"  # on the full cluster a simulation of it takes minutes
 COMPARED = ("unisched", *DEADLINE_AWARE, *LEARNERS)
+OF_FIGURE12 = ("P_MIX1", "H_MIX1")  # for these the text has figures
 TESTBED_SWITCHES = (
     Switch("run times are even from 5 to 180 min", made=f"{SAMPLE}-even"),
     Switch("each job asks for one GPU", made=f"{SAMPLE}-single"),
@@ -286,8 +288,7 @@ def _over_densities(values: Sequence[Value], policies: Sequence[str]) -> tuple[V
 
 def figure12(request: Request) -> Series:
     """By how much a variant misses less than Chronus, and ends best effort sooner, on two workloads."""
-    workloads = ("P_MIX1", "H_MIX1") if request.data is not None else ("H_MIX1",)
-    variants = variants_of_chronus()
+    workloads, variants = workloads_of(request, OF_FIGURE12), variants_of_chronus()
     specs = [
         spec_of(request, Case(f"{workload}: {name}", workload, policy, settings))
         for workload in workloads
