@@ -167,8 +167,8 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "over best-effort jobs, so both are shown",
         "The last row is a bound: no schedule misses less on these samples, whatever it knows",
         "What the sample asks for decides most: with one GPU a job UniSched misses 7 and 25 %. That is "
-        "one and a half times the paper's, and nearly twice. Waiting for a profile comes next, then jobs that "
-        "no whole leases fit",
+        "one and a half times the paper's, and nearly twice. Waiting for a profile comes next, then jobs "
+        "that no whole leases fit",
         "The paper prints neither the GPU time of its sample nor its run times. So ours stays as it "
         "was drawn from Venus",
     ),

@@ -132,6 +132,11 @@ class Constraints:
         ruled = self.queues or self.sizes or self.reservations or self.profiles or self.others or self.kept
         return not (ruled or self.going_on_until_s)
 
+    @property
+    def of_users(self) -> "Constraints":
+        """Only what users have had and their shares: all that policies themselves are shown."""
+        return NO_CONSTRAINTS if self.fair_share is None else Constraints(fair_share=self.fair_share)
+
     def at(self, now_s: float) -> "Constraints":
         """The constraints as they stand a while later, when some reservations and periods are over."""
         if not self.reservations and not self.going_on_until_s:

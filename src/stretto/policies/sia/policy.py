@@ -74,7 +74,7 @@ class Sia(CheckedSettings, space="policy"):
     traits: ClassVar[PolicyTraits] = PolicyTraits(
         paper="Sia (SOSP 2023)",
         sizes_by_type=True,  # hybrid-parallel jobs, section 3.4
-        order="its program over all jobs at once; exact ties by fair share",
+        order="no order of jobs: its program chooses for all at once",
         starvation="bounded in practice: the first GPU of a job is worth more than a further one of another",
         reproducing={
             "discount": "paper",

@@ -27,12 +27,14 @@ class Costs:
         """As measured; restart_s: of a job whose stop and start were not measured."""
         jobs, progress = snapshot.jobs, snapshot.jobs.progress
         starts_s = np.where(np.isfinite(progress.suspension_s), progress.suspension_s, restart_s)
-        done_s = np.where(jobs.saves, np.nan, progress.executed_s)
+        # A job that saves nothing has done what it did since its last start; nothing while it waits.
+        runs, since_stop_s = jobs.held_gpus > 0, snapshot.now_s - progress.last_stop_s
+        done_s = np.where(runs, np.fmin(progress.executed_s, since_stop_s), 0.0)
+        done_s = np.where(jobs.saves, np.nan, done_s)
         # A job that stays on its GPU type changes its size; every other change is a stop and a start.
         moves_s = starts_s + np.nan_to_num(done_s)
         resizes_s = np.where(np.isfinite(progress.resize_s), progress.resize_s, moves_s)
         current, row = configs.current, configs.cells.row
-        runs = configs.cells.any(current)
         resizes = runs[row] & (configs.kind == jobs.held_kind[row])
         change_s = np.where(current, 0.0, np.where(resizes, resizes_s[row], moves_s[row]))
         goes_on = ~jobs.saves[row] & (current | (resizes & np.isfinite(progress.resize_s)[row]))

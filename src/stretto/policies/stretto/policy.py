@@ -40,6 +40,7 @@ CURRENT_IS_BETTER = 1e-6  # chosen: ties keep the configuration that a job has
 USUAL_WEIGHT = 5.0  # lifetimes that have to be seen until they count half; chosen
 STRICT = 100.0  # reward of a strict deadline in traces [UniSched, section III-C2]
 SELDOM = 10  # rounds, after which those who wait are worth a little more; chosen
+MUCH = 10.0  # jobs as which one counts that is worth more than usual; chosen
 KEPT = 100.0  # worth of going on, of a job that saves nothing: above all but those sessions; chosen
 FIRST_SERVED = 10_000.0  # worth of serving an interactive session: above all else; chosen
 
@@ -73,7 +74,7 @@ class Stretto(CheckedSettings, space="policy"):
         paper="Stretto's own",
         shares_knowledge=True,
         sizes_by_type=True,
-        order="its program over all jobs at once; exact ties by fair share",
+        order="its program over all jobs at once, in which those behind in fair share count more",
         starvation="bounded in practice: what serving a job is worth grows without bound while it waits",
         former={
             "size_digits": "62",
@@ -206,28 +207,37 @@ class Stretto(CheckedSettings, space="policy"):
             every_s = SELDOM * self.round_s
         else:
             return None
-        return (floor(snapshot.now_s / every_s) + 1) * every_s
+        wake_s = (floor(snapshot.now_s / every_s) + 1) * every_s
+        return wake_s if wake_s > snapshot.now_s else wake_s + every_s  # of a fraction the product may be now
 
     def _alone_s(
         self, snapshot: Snapshot, configs: ConfigurationSet, speeds: Speeds
     ) -> tuple[FloatArray, BoolArray]:
         """(cells,) T without changes, and (jobs,) whether it is known how much is left.
 
-        What the job itself counts, else the time that its owner states for what it asks for. Of a job of
-        which nothing is known relative speeds count, as if it did not end.
+        What the job itself counts, else the time that its owner states for what it asks for, or for its
+        fastest configuration where that is none. Of a job of which nothing is known relative speeds count, as
+        if it did not end: it is as long as the median of all others where each is at its fastest.
         """
-        jobs = snapshot.jobs
+        jobs, cells = snapshot.jobs, configs.cells
+        can_run = configs.valid & (configs.goodput > 0)
+        fastest_per_s = -cells.least(np.where(can_run, -configs.goodput, 0.0))
+        fastest_per_s[~cells.any(can_run)] = np.nan
         left = jobs.remaining_work.copy()
         unsaid = np.flatnonzero(~(left > 0))
         rows, kinds = jobs.allowed_kinds[unsaid].nonzero()
         asked_per_s = np.zeros(len(jobs))
         np.maximum.at(asked_per_s, unsaid[rows], np.nan_to_num(speeds.on_request(unsaid[rows], kinds)))
+        asked_per_s = np.where(asked_per_s > 0, asked_per_s, fastest_per_s)
         left[unsaid] = (jobs.estimates.remaining_s * asked_per_s)[unsaid]
         is_known = (left > 0) & np.isfinite(left)
-        usual = np.median(left[is_known]) if is_known.any() else 1.0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            alone_s = np.where(is_known, left, usual)[configs.cells.row] / configs.goodput
-        return np.where(configs.valid, alone_s, np.inf), is_known
+        lengths_s = left[is_known] / fastest_per_s[is_known]
+        lengths_s = lengths_s[np.isfinite(lengths_s)]
+        usual_s = np.median(lengths_s) if lengths_s.size else 1.0
+        left = np.where(is_known, left, usual_s * fastest_per_s)
+        alone_s = np.full(len(cells.row), np.inf)
+        alone_s[can_run] = left[cells.row[can_run]] / configs.goodput[can_run]
+        return alone_s, is_known
 
     def _counts(self, snapshot: Snapshot, known: "Known", lasts_s: float) -> FloatArray:
         """(cells,) as how many jobs one counts where it is served so.
@@ -250,7 +260,8 @@ class Stretto(CheckedSettings, space="policy"):
             counts[cells] *= self.early + (1.0 - self.early) * presses
             urgent = due.reward[of_cell] * presses
             counts[cells] += self.deadline * urgent * np.exp(-late_s / lasts_s)
-        return counts
+        # Beyond what is usual it grows with the logarithm: sessions come first, whatever a deadline is worth.
+        return np.where(counts > MUCH, MUCH * (1.0 + np.log(np.maximum(counts, MUCH) / MUCH)), counts)
 
     def _standing(self, snapshot: Snapshot) -> FloatArray:
         """(jobs,) 2^(1 - U/S): U is the part of all usage that a job's user has had, S its share."""
@@ -267,14 +278,18 @@ class Stretto(CheckedSettings, space="policy"):
         standing = dict(zip(present, 2.0 ** (self.fairness * np.clip(1.0 - over, -1.0, 1.0)), strict=True))
         return floats([standing[account] for account in accounts])
 
-    def _exponent(self, snapshot: Snapshot) -> float:
+    def _exponent(self, snapshot: Snapshot, configs: ConfigurationSet) -> float:
         """The q of the power mean: from `exponent` towards `crowded_exponent` as jobs ask for more than fits.
 
         Beyond `crowded_from` times the cluster the part 1 - crowded_from x there / asked of what is asked for
         can be served by no sharing. GPUs are few for each job then, and speed grows nearly in proportion to
-        them. There heSRPT (Berg et al., 2020) tends to shortest remaining time first.
+        them. There heSRPT (Berg et al., 2020) tends to shortest remaining time first. Jobs that nothing here
+        can serve are not counted.
         """
-        asked, there = float(snapshot.jobs.gpus.sum()), float(snapshot.capacity.sum())
+        capacity = snapshot.capacity
+        fits = configs.valid & (configs.gpus <= capacity[configs.kind])
+        asked = float(snapshot.jobs.gpus[configs.cells.any(fits)].sum())
+        there = float((capacity / snapshot.cluster.stand_ins).sum())
         if self.crowded_exponent is None or asked <= self.crowded_from * there:
             return self.exponent
         beyond = 1.0 - self.crowded_from * there / asked
@@ -291,14 +306,15 @@ class Stretto(CheckedSettings, space="policy"):
             ((T_0 + W)^q - T_0^q) / q = T_0^q (e^(q y) - 1) / q  what being served is worth, y where q = 0
         """
         jobs, costs, cells, valid = snapshot.jobs, known.costs, known.configs.cells, known.configs.valid
-        served_s = np.where(valid, remaining_s, 1.0)
-        slowest_s = -cells.least(np.where(valid, -remaining_s, 0.0))
+        can_run = valid & np.isfinite(remaining_s)
+        slowest_s = -cells.least(np.where(can_run, -remaining_s, 0.0))
         is_known = slowest_s > 0
         slowest_s = np.where(is_known, slowest_s, 1.0)
+        served_s = np.where(can_run, remaining_s, slowest_s[cells.row])  # of unknown speed, as where reserved
         # A job that is not served waits for about a usual T; one that is stopped also has to start again.
         usual_s = np.median(slowest_s[is_known]) if is_known.any() else 1.0
         waits = np.log1p((self.wait * usual_s + costs.stop_s) / slowest_s)
-        exponent = self._exponent(snapshot)
+        exponent = self._exponent(snapshot, known.configs)
         of_length = _weight_of_length(slowest_s, known.ends & is_known, exponent)
         serving = (of_length * _bent(waits, exponent))[cells.row] * counts
         waited_s = np.maximum(snapshot.now_s - jobs.submitted_s - jobs.progress.executed_s, 0.0)

@@ -100,13 +100,22 @@ def _steps_in_time(
     share: float,
     before: Promises,
 ) -> _Steps:
-    """part: (cells,) of the machine that a job has there. Of a promised job only the deadline that was."""
+    """part: (cells,) of the machine that a job has there. Of a promised job none before the one that was.
+
+    That is the one nearest to it by now: clocks are set, and deadlines with them.
+    """
     rewards, rows = jobs.requests.rewards, jobs.rows
     of_jobs = Cells.between(rewards.bounds[rows, None], rewards.bounds[rows + 1, None])
     kept_due_s = dict(zip(before.ids, before.due_s, strict=True))
-    not_before_s = floats([kept_due_s.get(name, now_s) for name in jobs.ids]) if kept_due_s else now_s
     due_s = rewards.deadline_s[of_jobs.column]
-    still = due_s >= np.broadcast_to(not_before_s, len(jobs))[of_jobs.row]
+    not_before_s = np.full(len(jobs), now_s)
+    if kept_due_s:
+        kept_s = floats([kept_due_s.get(name, np.nan) for name in jobs.ids])
+        off_s = np.abs(due_s - kept_s[of_jobs.row])
+        nearest = of_jobs.first(off_s <= of_jobs.least(off_s)[of_jobs.row])
+        has = nearest >= 0
+        not_before_s[has] = np.maximum(due_s[nearest[has]], now_s)
+    still = due_s >= not_before_s[of_jobs.row]
     row, reward, left_s = of_jobs.row[still], rewards.value[of_jobs.column][still], due_s[still] - now_s
     # Every deadline with every configuration of its job: the least work with which it is in time.
     pairs = Cells.between(cells.bounds[row, None], cells.bounds[row + 1, None])

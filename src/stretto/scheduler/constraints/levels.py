@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stretto.model import (
-    NO_CONSTRAINTS,
     Adaptivity,
     Allocation,
     IntArray,
@@ -276,7 +275,7 @@ class Level:
             jobs=select_jobs(jobs, rows, requests, view.placement),
             placement=view.placement,
             memory=self.memory,
-            constraints=NO_CONSTRAINTS,
+            constraints=snapshot.constraints.of_users,
         )
         plan = propose_fairly(view.show(visible), self.scheduler, self.context.fair_limits)
         # The plan on the nodes as they are, and what it takes of lower jobs.

@@ -12,7 +12,6 @@ from itertools import combinations
 import numpy as np
 
 from stretto.model import (
-    NO_CONSTRAINTS,
     BoolArray,
     IntArray,
     Job,
@@ -208,5 +207,5 @@ def filter_snapshot(
         usable=snapshot.usable & nodes,
         jobs=select_jobs(snapshot.jobs, visible, requests, placement),
         placement=placement,
-        constraints=NO_CONSTRAINTS,
+        constraints=snapshot.constraints.of_users,
     )
