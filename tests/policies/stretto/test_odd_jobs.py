@@ -196,7 +196,7 @@ def test_jobs_that_nothing_can_serve_do_not_crowd_a_cluster() -> None:
 
 def test_gpus_that_stand_in_for_one_are_counted_as_one_where_jobs_crowd() -> None:
     jobs = [flexible("1"), flexible("2"), *(newcomer(str(number), gpus=2) for number in range(3, 9))]
-    left = [100.0, 1_000.0, *[1e6] * 6]
+    left = [100.0, 10_000.0, *[1e6] * 6]
     plain = gpus_of(planned(jobs, NODE, left=left))
     standing_in = cluster_of("four for one", (GpuType("gpu", stand_ins=4), 1, 16))
     assert gpus_of(planned(jobs, standing_in, left=left)) == {job: 4 * gpus for job, gpus in plain.items()}
