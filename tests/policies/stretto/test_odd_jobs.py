@@ -199,7 +199,8 @@ def test_gpus_that_stand_in_for_one_are_counted_as_one_where_jobs_crowd() -> Non
     left = [100.0, 10_000.0, *[1e6] * 6]
     plain = gpus_of(planned(jobs, NODE, left=left))
     standing_in = cluster_of("four for one", (GpuType("gpu", stand_ins=4), 1, 16))
-    assert gpus_of(planned(jobs, standing_in, left=left)) == {job: 4 * gpus for job, gpus in plain.items()}
+    plan = planned(jobs, standing_in, per_gpu_s=lambda _: 0.25, left=left)
+    assert gpus_of(plan) == {job: 4 * gpus for job, gpus in plain.items()}
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 4])
