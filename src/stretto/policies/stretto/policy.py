@@ -215,9 +215,9 @@ class Stretto(CheckedSettings, space="policy"):
     ) -> tuple[FloatArray, BoolArray]:
         """(cells,) T without changes, and (jobs,) whether it is known how much is left.
 
-        What the job itself counts, else the time that its owner states for what it asks for, or for its
-        fastest configuration where that is none. Of a job of which nothing is known relative speeds count, as
-        if it did not end: it is as long as the median of all others where each is at its fastest.
+        What the job itself counts, else the time that its owner states for what it asks for. Where that is no
+        configuration, the time is for its fastest one. Of a job of which nothing is known relative speeds
+        count, as if it did not end. It is as long as the median of all others, each at its fastest.
         """
         jobs, cells = snapshot.jobs, configs.cells
         can_run = configs.valid & (configs.goodput > 0)
