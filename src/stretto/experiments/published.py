@@ -85,7 +85,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "chronus",
             comparison.figure6,
             39,
-            not_whole="39 simulations of about two minutes each",
+            "32 min",
         ),
         Experiment(
             "cornucopia-venus",
