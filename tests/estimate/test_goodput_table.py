@@ -1,5 +1,6 @@
 """Speeds are worked out for what is asked and for what is new; the work is counted."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -165,3 +166,29 @@ def test_what_an_estimator_changes_in_speeds_holds_for_every_way_to_read_them() 
     half = replace(speeds, per_s=speeds.per_s / 2)
     assert half.at(np.array([0, 1]), np.array([2, 2])).tolist() == (speeds.per_s[:, 2] / 2).tolist()
     assert half.on_request(np.array([1]), np.array([1])).tolist() == [speeds.requested_per_s[1, 1]]
+
+
+def test_evidence_that_is_made_anew_each_time_is_not_kept_alive(counted: Counted) -> None:
+    estimator, observed = OnlineGoodput(), (seen(1.0, 1, 2), NOTHING_OBSERVED)
+    speeds = set[float]()
+    for _ in range(2_000):
+        now = snapshot_of([Evidence(LIMITS, observed, 1.0, 20.0)])
+        speeds.add(float(estimator.estimate(now, COLUMNS).at(np.array([0]), np.array([2]))[0]))
+    alive = [found for found in gc.get_objects() if type(found) is Evidence and found.observed is observed]
+    assert len(alive) < 1_000
+    assert len(speeds) == 1
+    assert (counted.fits, counted.cells) == (1, 1), "it is found by its content"
+
+
+def test_a_table_of_speeds_keeps_its_row_while_evidence_is_made_anew() -> None:
+    estimator, observed = OnlineGoodput(), (seen(1.0, 1, 2), NOTHING_OBSERVED)
+    table = MeasuredSpeeds(np.full((2, 33), 7.0), np.full((2, 33), 6.0))
+    rows = set[int]()
+    for number in range(2_000):
+        both = [Evidence(LIMITS, observed, 1.0, 20.0), None]
+        # Now and then nobody asks about the table.
+        shows = both if number % 3 else both[:1]
+        given = estimator.estimate(snapshot_of(shows, known_tables=[table] * len(shows)), COLUMNS)
+        assert given.origin is not None
+        rows |= {*given.origin[1][1:].tolist()}
+    assert len(rows) == 1

@@ -33,6 +33,8 @@ from stretto.model import (
 FIRST_ROOM = 256  # rows; chosen
 FULL = 0.75  # part of the room beyond which what was not asked for lately is forgotten; chosen
 
+MOST_OBJECTS = 2  # for each row that there is room for, or for each job; chosen: forgetting pays for itself
+
 ObjectArray = npt.NDArray[np.object_]
 Shown = Evidence | MeasuredSpeeds
 Believable = tuple[TrainingLimits, tuple[Observations, ...]]  # what beliefs follow from
@@ -203,6 +205,7 @@ class GoodputTable:
         if is_new.any():
             self.facts.used[rows[rows >= 0]] = self.calls
             rows[others[is_new]] = self._add([keys[place] for place in np.flatnonzero(is_new).tolist()])
+            self._forget_objects(shown, requested)
         self.facts.used[rows] = self.calls
         if others.size or len(shown) != len(self._last.shown):
             self._last = LastCall.of(shown, identity, asked, rows)
@@ -280,6 +283,19 @@ class GoodputTable:
         for row, requested, table in tables:
             self._note_table(row, requested, table)
         return np.array(rows, dtype=np.int64)
+
+    def _forget_objects(self, shown: Sequence[Shown], requested: Sequence[int]) -> None:
+        """Let go of objects that were not handed over now, once there are many more than rows or jobs.
+
+        A world may make equal evidence anew every time. Its row is found by content then. The row of a table
+        of speeds is found by the table alone, so these stay, as long as their rows do.
+        """
+        if len(self._row_of) <= MOST_OBJECTS * max(self.room, len(shown)):
+            return
+        now = set(zip(shown, requested, strict=True))
+        self._row_of = {
+            key: row for key, row in self._row_of.items() if key in now or isinstance(key[0], MeasuredSpeeds)
+        }
 
     def _make_room(self) -> None:
         before = room = self.room

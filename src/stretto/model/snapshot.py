@@ -335,6 +335,7 @@ class Snapshot:
     constraints: Constraints = NO_CONSTRAINTS  # what the plan keeps to, whatever the policy is
     # What adaptive jobs train with now. None: the world chooses batches itself, as simulations do.
     batches: Mapping[JobId, Batch] | None = None
+    closed: BoolArray | None = None  # (nodes,) not usable only because others have them to themselves
 
     @cached_property
     def all_usable(self) -> bool:
@@ -354,6 +355,21 @@ class Snapshot:
         """(types,) GPUs on usable nodes that no job holds."""
         gpus = np.where(self.usable, self.placement.free, 0)
         return np.bincount(self.cluster.kind, gpus, len(self.cluster.types)).astype(np.int64)
+
+    @cached_property
+    def kept_on_closed(self) -> frozenset[int]:
+        """Rows of jobs that stay on nodes that are closed to them, since they may not be preempted.
+
+        A job of which another node is gone has lost that, and has to move all the same.
+        """
+        if self.closed is None:
+            return frozenset()
+        gone, jobs, kept = ~self.usable & ~self.closed, self.jobs, set[int]()
+        for row in np.flatnonzero((jobs.held_gpus > 0) & ~jobs.preemptible).tolist():
+            nodes = list(self.placement[jobs.ids[row]].nodes)
+            if self.closed[nodes].any() and not gone[nodes].any():
+                kept.add(row)
+        return frozenset(kept)
 
     def limited_to(self, views: frozenset[View]) -> "Snapshot":
         """What a policy with these views is shown."""

@@ -41,6 +41,9 @@ def fill(
        has a topology (`topology.narrow`). No job is moved for that.
     6. A running job for which no room is found stays where it is, if its GPUs are still free.
 
+    A node that is only closed to these jobs is not lost to one that may not be preempted
+    (`Snapshot.kept_on_closed`).
+
     Python loops run over changed jobs only; a decision that changes nothing returns the same placement.
     """
     rows, lost = rows_to_settle(snapshot, shares)
@@ -143,7 +146,8 @@ def _rows_on_lost_nodes(snapshot: Snapshot) -> set[int]:
     if not lost:
         return set()
     running = snapshot.jobs.held_gpus.nonzero()[0].tolist()
-    return {row for row in running if not lost.isdisjoint(placement[snapshot.jobs[row].id].nodes)}
+    rows = {row for row in running if not lost.isdisjoint(placement[snapshot.jobs[row].id].nodes)}
+    return rows - snapshot.kept_on_closed
 
 
 def _want(snapshot: Snapshot, shares: Shares, row: int) -> Want:

@@ -87,6 +87,7 @@ def propose(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
     with span("allocate"):
         shares = policy.allocate(declared, speeds)
         check_shares(snapshot, shares)
+        shares = _kept_on_closed(snapshot, shares)
     with span("place"):
         placement = scheduler.placer.place(snapshot, shares)
         actions = actions_between(snapshot.placement, placement)
@@ -101,6 +102,28 @@ def propose(snapshot: Snapshot, scheduler: Scheduler) -> Plan:
         prices=shares.prices,
         gap=shares.gap,
     )
+
+
+def _kept_on_closed(snapshot: Snapshot, shares: Shares) -> Shares:
+    """The shares, but what must stay on nodes that are closed to it keeps exactly what it holds.
+
+    To a policy that looks at nodes these are lost, so that it would move or stop such a job.
+    """
+    rows, jobs = sorted(snapshot.kept_on_closed), snapshot.jobs
+    if not rows:
+        return shares
+    held = [snapshot.placement[jobs.ids[row]] for row in rows]
+    columns = {name: getattr(shares, name).copy() for name in ("gpus", "kind", "nodes")}
+    for name, column in columns.items():
+        column[rows] = getattr(jobs, f"held_{name}")[rows]
+    if shares.cpus is not None:
+        columns["cpus"] = shares.cpus.copy()
+        columns["cpus"][rows] = [allocation.cpus for allocation in held]
+    if shares.profiling is not None:
+        columns["profiling"] = shares.profiling.copy()
+        columns["profiling"][rows] = [allocation.profiling for allocation in held]
+    pinned = {row: pin for row, pin in shares.pinned.items() if row not in snapshot.kept_on_closed}
+    return replace(shares, pinned=pinned, **columns)
 
 
 def _with_fragmented(snapshot: Snapshot, shares: Shares, placement: Placement) -> Reasons:

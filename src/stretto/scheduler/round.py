@@ -12,6 +12,7 @@ from stretto.scheduler.components import Estimator, Lending, Placer, Scheduler, 
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.guarantees import queues_below_guarantee
 from stretto.scheduler.constraints.limits import permits, relax_limits, tighten_limits
+from stretto.scheduler.constraints.memories import PartMemories, PartMemory, of_part, of_rest, with_parts
 from stretto.scheduler.constraints.priorities import propose_by_priority
 from stretto.scheduler.constraints.reservations import (
     filter_snapshot,
@@ -91,20 +92,32 @@ def _tightened(context: DecisionContext, scheduler: Scheduler, attempts: int) ->
 
 
 def propose_by_partition(context: DecisionContext, scheduler: Scheduler) -> Proposal:
-    """The policy's plans: for reserved nodes with their users first, then for everything else."""
+    """The policy's plans: for reserved nodes with their users first, then for everything else.
+
+    What it remembers of each part comes back when it is asked about that part again.
+    """
+    snapshot, memory = context.snapshot, context.snapshot.memory
     if context.constraints.are_void:
-        return Proposal(context, [propose_by_priority(context, context.snapshot, scheduler)])
-    placement, plans = context.placement, list[Plan]()
-    elsewhere = np.ones(len(context.snapshot.jobs), dtype=np.bool_)
+        if isinstance(memory, PartMemories):  # the last part has been given back
+            snapshot = replace(snapshot, memory=of_rest(memory))
+        return Proposal(context, [propose_by_priority(context, snapshot, scheduler)])
+    placement, plans, parts = context.placement, list[Plan](), list[PartMemory]()
+    elsewhere = np.ones(len(snapshot.jobs), dtype=np.bool_)
     for nodes, users in reserved_partitions(context):
         inside = filter_snapshot(context, placement, users & elsewhere, nodes)
         if len(inside.jobs):
-            plan = propose_by_priority(context, replace(inside, memory=None), scheduler)
+            names = tuple(snapshot.cluster.nodes[node].id for node in np.flatnonzero(nodes).tolist())
+            inside = replace(inside, memory=of_part(memory, names))
+            plan = propose_by_priority(context, inside, scheduler)
             placement = plan.placement
             plans.append(plan)
+            parts.append(PartMemory(names, tuple(inside.jobs.ids), plan.memory))
             elsewhere &= ~holds_some_of(context, placement, nodes)
     rest = filter_snapshot(context, placement, elsewhere, open_nodes(context))
-    return Proposal(context, [*plans, propose_by_priority(context, rest, scheduler)])
+    plan = propose_by_priority(context, replace(rest, memory=of_rest(memory)), scheduler)
+    if parts:
+        plan = replace(plan, memory=with_parts(plan.memory, parts, plan.placement))
+    return Proposal(context, [*plans, plan])
 
 
 def settle_loans(snapshot: Snapshot, scheduler: Scheduler) -> tuple[Snapshot, Loans | None]:

@@ -423,7 +423,7 @@ class Service:
         if not isinstance(policy, PromisesDeadlines) or self.state.cluster is None or record.has_ended:
             return None
         snapshot = SnapshotBuilder(policy.views).observe(
-            self.state, now_s, frozenset({Trigger.ARRIVAL}), self.scheduling.memory
+            self.state, now_s, frozenset({Trigger.ARRIVAL}), self.scheduling.remembered_of(record)
         )
         if record.job.id not in snapshot.jobs.ids:
             return None

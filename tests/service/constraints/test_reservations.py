@@ -74,6 +74,44 @@ def test_named_nodes_are_left_before_and_used_by_their_user_only(policy: str) ->
     assert live.held("") == 6
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("is_full", [False, True], ids=["with room elsewhere", "without room elsewhere"])
+def test_who_cannot_be_moved_stays_on_a_node_when_its_reservation_begins(policy: str, is_full: bool) -> None:
+    live = Deciding(policy, nodes=2, gpus=2)
+    live.scene.submit("1", gpus=2, preemptible=False)
+    live.scene.give(_1={"n0": 0b11})
+    if is_full:
+        live.scene.submit("2", gpus=2, preemptible=False)
+        live.scene.give(_2={"n1": 0b11})
+    live.scene.reconcile()
+    before = {name: live.scene.state.wanted(name) for name in ("1", "2") if name in live.scene.state.jobs}
+    reserve(live, 60.0, 9_000.0, nodes=("n0",))
+    live.submit("3", "", 1, user="bob")
+    for _ in range(5):
+        live.decide()
+        live.scene.reconcile()
+    assert {name: live.scene.state.wanted(name) for name in before} == before
+    assert {name.split(".")[0] for name in live.scene.asked_to_stop}.isdisjoint(before)
+
+
+def test_who_cannot_be_moved_is_moved_off_a_reserved_node_that_is_gone() -> None:
+    live = Deciding("stretto", nodes=2, gpus=2)
+    live.scene.submit("1", gpus=2, preemptible=False)
+    live.scene.give(_1={"n0": 0b11})
+    live.scene.reconcile()
+    reserve(live, 60.0, 9_000.0, nodes=("n0",))
+    live.decide()
+    live.scene.now_s = 90.0
+    live.scene.silence(0)
+    live.scene.bury(0)
+    for _ in range(3):
+        live.decide()
+        live.scene.reconcile()
+    held = live.scene.state.wanted("1")
+    assert held is not None
+    assert held.nodes == (1,)
+
+
 def test_who_cannot_be_moved_does_not_start_where_it_would_still_run() -> None:
     live = Deciding("fifo", nodes=1)
     reserve(live, 1000.0, 2000.0, gpus=2)

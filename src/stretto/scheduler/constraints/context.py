@@ -220,11 +220,15 @@ class DecisionContext:
         if size:
             # It stays, on less. A limit of one type says nothing of a job that may use others, too.
             others = np.delete(self.gpu_types[row], [] if limit.gpu_type == ANY_TYPE else limit.gpu_type)
-            if limit.gpu_type == ANY_TYPE or not others.any():
+            counts = limit.gpu_type == ANY_TYPE or not others.any()
+            if counts:
                 self.most[row] = min(int(self.most[row]), size)
-            if holding is not None and holding.gpus > self.most[row]:  # policies leave it to us to take away
-                smaller = self.shrunk(holding, int(self.most[row]), holding)
-                self.placement = self.placement.changed({job.id: smaller})
+            if holding is not None:  # policies leave it to us to take away
+                gpus = self._as_held(holding, int(self.most[row]))  # `size` is in GPUs that are held, too
+                gpus = min(gpus, size) if counts else gpus
+                if holding.gpus > gpus:
+                    smaller = self.shrunk(holding, gpus, holding)
+                    self.placement = self.placement.changed({job.id: smaller})
             return
         if limit.gpu_type != ANY_TYPE:
             # Nothing of this type is left for it; it may run on another one.
@@ -239,6 +243,14 @@ class DecisionContext:
         self.most[row] = 0
         self.release(job)
         self.note(row, limit)
+
+    def _as_held(self, holding: Allocation, asked: int) -> int:
+        """GPUs of an allocation's types that stand in for so many; of several types the most that one takes.
+
+        asked: GPUs as a job counts them.
+        """
+        cluster = self.snapshot.cluster
+        return asked * int(cluster.stand_ins[cluster.kind[list(holding.nodes)]].max())
 
     def note(self, row: int, limit: Limit) -> None:
         """Say why a job is left out: by how many GPUs, or for jobs that only start with this decision."""

@@ -8,7 +8,6 @@ One question for all levels cannot do it: what a level may have is known only on
 levels above. So this is a loop over levels, from the highest down.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,17 +29,11 @@ from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.fair_limits import propose_fairly
 from stretto.scheduler.constraints.guarantees import some_lose
 from stretto.scheduler.constraints.levels import Level, LevelPlan, Masks
+from stretto.scheduler.constraints.memories import LevelMemories, of_level
 from stretto.scheduler.constraints.preemption import Victim, gpus_by_queue, reduced
 from stretto.scheduler.constraints.reasons import reasons_by_level
 
 FEW_LEVELS = 8  # chosen: beyond so many, a level whose jobs hold all that they may is not asked again
-
-
-@dataclass(frozen=True)
-class LevelMemories:
-    """What the policy remembers of each level."""
-
-    by_priority: Mapping[int, Memory]
 
 
 def propose_by_priority(context: DecisionContext, snapshot: Snapshot, scheduler: Scheduler) -> Plan:
@@ -52,8 +45,7 @@ def propose_by_priority(context: DecisionContext, snapshot: Snapshot, scheduler:
     levels = np.unique(jobs.priority)[::-1].tolist() if constraints.priorities_act else []
     if len(levels) < 2:
         if isinstance(memory, LevelMemories):
-            memory = memory.by_priority.get(levels[0]) if levels else None
-            snapshot = replace(snapshot, memory=memory)
+            snapshot = replace(snapshot, memory=of_level(memory, levels[0]) if levels else None)
         plan = propose_fairly(snapshot, scheduler, context.fair_limits)
         # The plan stands, unless it takes what a quota guarantees.
         may_break = levels and constraints.queues and some_lose(snapshot.placement, plan.placement)
@@ -90,8 +82,7 @@ class PriorityLevels:
         self.in_order = np.lexsort((-np.arange(len(jobs)), jobs.priority))
         self.outside = self._outside()
         for priority in np.unique(jobs.priority).tolist():
-            is_by_level = isinstance(memory, LevelMemories)
-            self.memories[priority] = memory.by_priority.get(priority) if is_by_level else memory
+            self.memories[priority] = of_level(memory, priority)
 
     def is_over(self, priority: int) -> bool:
         """Whether nothing is left for this level and those below, which hold nothing either."""

@@ -186,7 +186,10 @@ def holds_some_of(context: DecisionContext, placement: Placement, nodes: BoolArr
 def filter_snapshot(
     context: DecisionContext, placement: Placement, rows: BoolArray, nodes: BoolArray
 ) -> Snapshot:
-    """The snapshot with only these jobs, as far as they may have anything, and only these nodes."""
+    """The snapshot with only these jobs, as far as they may have anything, and only these nodes.
+
+    Jobs that may not be preempted stay on the others, as far as they are there already.
+    """
     snapshot = context.snapshot
     visible = np.flatnonzero(rows & (context.most > 0))
     # Jobs that may have less than they asked for ask for less.
@@ -205,6 +208,7 @@ def filter_snapshot(
     return replace(
         snapshot,
         usable=snapshot.usable & nodes,
+        closed=snapshot.usable & ~nodes,
         jobs=select_jobs(snapshot.jobs, visible, requests, placement),
         placement=placement,
         constraints=snapshot.constraints.of_users,

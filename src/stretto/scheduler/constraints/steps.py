@@ -15,7 +15,7 @@ from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.fair_limits import FairLimits
 from stretto.scheduler.constraints.job_rows import reorder_jobs
 from stretto.scheduler.constraints.limits import enforce_limits, hold_jobs_of
-from stretto.scheduler.constraints.priorities import LevelMemories
+from stretto.scheduler.constraints.memories import LevelMemories, PartMemories
 from stretto.scheduler.constraints.quotas import (
     cap_jobs,
     limit_non_preemptible,
@@ -50,7 +50,7 @@ class VisiblePart:
         snapshot = self.snapshot
         if self.fair_limits is not None or not snapshot.constraints.are_void:
             return False
-        if isinstance(snapshot.memory, LevelMemories):
+        if isinstance(snapshot.memory, LevelMemories | PartMemories):
             return False
         requests = snapshot.jobs.requests
         if not requests.one_priority:

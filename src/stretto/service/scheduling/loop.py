@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretto.model import Memory, Plan, Snapshot, TellsStanding, Trigger
-from stretto.scheduler.constraints.priorities import LevelMemories
+from stretto.scheduler.constraints.memories import of_job
 from stretto.scheduler.round import Scheduler, decide
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
@@ -119,12 +119,14 @@ class SchedulingLoop:
 
     def standing_of(self, record: JobRecord) -> str:
         """Where the policy has put a job among the others, in its words; "" where it says nothing."""
-        policy, memory = self.scheduler.policy, self.memory
+        policy = self.scheduler.policy
         if record.has_ended or not isinstance(policy, TellsStanding):
             return ""
-        if isinstance(memory, LevelMemories):
-            memory = memory.by_priority.get(record.job.priority)
-        return policy.standing(memory, record.job.id)
+        return policy.standing(self.remembered_of(record), record.job.id)
+
+    def remembered_of(self, record: JobRecord) -> Memory:
+        """The policy's own memory that a job is in: that of its level, and of its part of the cluster."""
+        return of_job(self.memory, record.job)
 
     def heard(self, recorded: Sequence[tuple[int, Event]]) -> None:
         """Note what happened."""
