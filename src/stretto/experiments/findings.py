@@ -163,8 +163,8 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "Every rule that puts off or profiles a job stops it more often. None of them explains six times",
     ),
     "unisched-fig12": (
-        "On Philly's jobs Chronus misses 62 %, as their bursts wait for its 16 profiling GPUs. With durations "
-        "known at once it misses 3 %, fewer than UniSched. With 64 GPUs for profiles UniSched is 8 points "
+        "On Philly's jobs Chronus misses 62 %, as their bursts wait for its 16 profiling GPUs. With "
+        "durations known at once it misses 3 %, fewer than UniSched. With 64 GPUs for profiles UniSched is 8 points "
         "ahead, near the paper's 5",
         "The made jobs of Venus come more evenly. There UniSched is 2 points ahead in this draw, and 4 over "
         "three",

@@ -112,16 +112,16 @@ def _kept_on_closed(snapshot: Snapshot, shares: Shares) -> Shares:
     rows, jobs = sorted(snapshot.kept_on_closed), snapshot.jobs
     if not rows:
         return shares
-    held = [snapshot.placement[jobs.ids[row]] for row in rows]
+    allocations = [snapshot.placement[jobs.ids[row]] for row in rows]
     columns = {name: getattr(shares, name).copy() for name in ("gpus", "kind", "nodes")}
     for name, column in columns.items():
         column[rows] = getattr(jobs, f"held_{name}")[rows]
     if shares.cpus is not None:
         columns["cpus"] = shares.cpus.copy()
-        columns["cpus"][rows] = [allocation.cpus for allocation in held]
+        columns["cpus"][rows] = [allocation.cpus for allocation in allocations]
     if shares.profiling is not None:
         columns["profiling"] = shares.profiling.copy()
-        columns["profiling"][rows] = [allocation.profiling for allocation in held]
+        columns["profiling"][rows] = [allocation.profiling for allocation in allocations]
     pinned = {row: pin for row, pin in shares.pinned.items() if row not in snapshot.kept_on_closed}
     return replace(shares, pinned=pinned, **columns)
 

@@ -42,7 +42,7 @@ def of_part(memory: Memory, nodes: tuple[NodeId, ...]) -> Memory:
 
 
 def of_rest(memory: Memory) -> Memory:
-    """What is remembered of all nodes that are kept for nobody."""
+    """What is remembered of all nodes that are kept for no job."""
     return memory.rest if isinstance(memory, PartMemories) else memory
 
 
@@ -61,7 +61,7 @@ def of_job(memory: Memory, job: Job) -> Memory:
 def with_parts(rest: Memory, parts: Sequence[PartMemory], placement: Placement) -> Memory:
     """All memories of a decision as one, that of the rest alone where there is nothing else to remember.
 
-    placement: what jobs hold now. Who was asked about on kept nodes and got GPUs of others belongs there.
+    placement: what jobs hold now. A job that was shown kept nodes and got GPUs of others belongs there.
     """
     if all(part.memory is None for part in parts):
         return rest
