@@ -164,8 +164,8 @@ FINDINGS: Mapping[str, Sequence[str]] = {
     ),
     "unisched-fig12": (
         "On Philly's jobs Chronus misses 62 %, as their bursts wait for its 16 profiling GPUs. With "
-        "durations known at once it misses 3 %, fewer than UniSched. With 64 GPUs for profiles UniSched is 8 points "
-        "ahead, near the paper's 5",
+        "durations known at once it misses 3 %, fewer than UniSched. With 64 GPUs for profiles UniSched is "
+        "8 points ahead, near the paper's 5",
         "The made jobs of Venus come more evenly. There UniSched is 2 points ahead in this draw, and 4 over "
         "three",
         "The estimator takes nothing off the misses of Chronus in any row. Why it does in the paper was not "
