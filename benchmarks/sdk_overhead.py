@@ -107,7 +107,8 @@ def run(env: dict[str, str], width: int, how: How, to: Path) -> None:
     job = stretto.sdk.elastic(mine, optimizer_of(mine), data=data, batch_size=BATCH, report_s=5.0)
 
     if how.is_wrapped and not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        meeting = f"file://{to.with_suffix('.group')}"
+        dist.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
 
     def a_plain_one() -> tuple[nn.Module, torch.optim.Optimizer]:
         bare = a_model()
