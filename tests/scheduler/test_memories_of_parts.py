@@ -95,6 +95,12 @@ def test_once_nothing_is_reserved_any_more_the_memory_of_the_rest_goes_on() -> N
     assert after.memory == ("b", "b", "a", "b")
 
 
+def test_in_decisions_of_old_logs_nothing_is_remembered_of_reserved_nodes() -> None:
+    rules = replace(RESERVED, parts_kept=False)
+    plan = decided("ab", rules, decided("ab", rules))
+    assert plan.memory == ("b", "b")
+
+
 def test_levels_of_reserved_nodes_have_memories_of_their_own() -> None:
     plan = decided("abc", RESERVED, decided("abc", RESERVED))
     assert diaries(plan.memory, "c") == ["cc"]

@@ -120,6 +120,8 @@ class Constraints:
     others: Mapping[int, int] = field(default_factory=dict)  # by node, GPUs that work of others holds
     priorities_act: bool = True  # higher jobs go first and take from lower ones, whatever the policy is
     quotas_kept: bool = True  # nothing is lent that could not be taken back; parts have reservations, too
+    # Who may not be preempted stays on nodes that are closed to it; policies remember what they planned there
+    parts_kept: bool = True
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are a part of another
     whole_workers: bool = False  # nothing is given that makes no whole worker on one node
     going_on_until_s: Mapping[JobId, float] = field(default_factory=dict)  # jobs that do not grow until then

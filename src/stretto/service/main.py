@@ -273,6 +273,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         backend=config.backend.name,
         priorities="preempt",
         quotas="kept",
+        reservations="kept",
         speeds="measured",
         workers="whole",
         suspensions="measured",
