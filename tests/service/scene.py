@@ -32,7 +32,9 @@ class Scene:
     def __post_init__(self) -> None:
         self.tell(
             happened.Began(1.0e9),
-            happened.Configured("fifo", priorities="preempt", quotas="kept", speeds="measured"),
+            happened.Configured(
+                "fifo", priorities="preempt", quotas="kept", reservations="kept", speeds="measured"
+            ),
         )
         for index in range(self.nodes):
             self.tell(happened.NodeSeen(f"n{index}", "a100", self.gpus))

@@ -120,11 +120,14 @@ class Constraints:
     others: Mapping[int, int] = field(default_factory=dict)  # by node, GPUs that work of others holds
     priorities_act: bool = True  # higher jobs go first and take from lower ones, whatever the policy is
     quotas_kept: bool = True  # nothing is lent that could not be taken back; parts have reservations, too
+    # Who may not be preempted stays on nodes that are closed to it; policies remember what they planned there
+    parts_kept: bool = True
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are a part of another
     whole_workers: bool = False  # nothing is given that makes no whole worker on one node
     going_on_until_s: Mapping[JobId, float] = field(default_factory=dict)  # jobs that do not grow until then
     kept: tuple[KeptNodes, ...] = ()  # no node is in two of them
     fair_share: FairShare | None = None  # orders jobs of one priority; None: they come by submission
+    shows_usage: bool = True  # policies see who has had how much, too, and may count it
 
     @property
     def are_void(self) -> bool:
@@ -135,7 +138,8 @@ class Constraints:
     @property
     def of_users(self) -> "Constraints":
         """Only what users have had and their shares: all that policies themselves are shown."""
-        return NO_CONSTRAINTS if self.fair_share is None else Constraints(fair_share=self.fair_share)
+        is_shown = self.shows_usage and self.fair_share is not None
+        return Constraints(fair_share=self.fair_share) if is_shown else NO_CONSTRAINTS
 
     def at(self, now_s: float) -> "Constraints":
         """The constraints as they stand a while later, when some reservations and periods are over."""

@@ -101,13 +101,14 @@ def propose_by_partition(context: DecisionContext, scheduler: Scheduler) -> Prop
         if isinstance(memory, PartMemories):  # the last part has been given back
             snapshot = replace(snapshot, memory=of_rest(memory))
         return Proposal(context, [propose_by_priority(context, snapshot, scheduler)])
+    remembers = context.constraints.parts_kept  # in decisions of old logs it did not
     placement, plans, parts = context.placement, list[Plan](), list[PartMemory]()
     elsewhere = np.ones(len(snapshot.jobs), dtype=np.bool_)
     for nodes, users in reserved_partitions(context):
         inside = filter_snapshot(context, placement, users & elsewhere, nodes)
         if len(inside.jobs):
             names = tuple(snapshot.cluster.nodes[node].id for node in np.flatnonzero(nodes).tolist())
-            inside = replace(inside, memory=of_part(memory, names))
+            inside = replace(inside, memory=of_part(memory, names) if remembers else None)
             plan = propose_by_priority(context, inside, scheduler)
             placement = plan.placement
             plans.append(plan)
@@ -115,7 +116,7 @@ def propose_by_partition(context: DecisionContext, scheduler: Scheduler) -> Prop
             elsewhere &= ~holds_some_of(context, placement, nodes)
     rest = filter_snapshot(context, placement, elsewhere, open_nodes(context))
     plan = propose_by_priority(context, replace(rest, memory=of_rest(memory)), scheduler)
-    if parts:
+    if parts and remembers:
         plan = replace(plan, memory=with_parts(plan.memory, parts, plan.placement))
     return Proposal(context, [*plans, plan])
 

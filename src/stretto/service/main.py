@@ -273,6 +273,8 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         backend=config.backend.name,
         priorities="preempt",
         quotas="kept",
+        reservations="kept",
+        usage="shown",
         speeds="measured",
         workers="whole",
         suspensions="measured",

@@ -178,6 +178,19 @@ def test_a_job_that_cannot_be_moved_starts_on_what_is_to_be_reserved_for_the_que
     assert bool(live.gpus("1")) is starts
 
 
+def test_in_an_older_log_who_cannot_be_moved_leaves_a_node_when_its_reservation_begins() -> None:
+    live = Deciding("stretto", nodes=2, gpus=2)
+    live.scene.tell(happened.Configured("stretto", priorities="preempt", quotas="kept"))
+    live.scene.submit("1", gpus=2, preemptible=False)
+    live.scene.give(_1={"n0": 0b11})
+    live.scene.reconcile()
+    reserve(live, 10.0, 9_000.0, nodes=("n0",))
+    live.decide()
+    held = live.scene.state.wanted("1")
+    assert held is not None
+    assert held.nodes == (1,)
+
+
 def test_a_reservation_in_an_older_log_serves_jobs_that_name_its_queue_only() -> None:
     live = Deciding("fifo")
     live.scene.tell(happened.Configured("fifo", priorities="preempt"))

@@ -51,7 +51,7 @@ def test_what_was_promised_stays_promised_when_a_job_with_more_reward_for_its_wo
         backend = FakeBackend(nodes_count=2, gpus=1)
         async with a_rig(tmp_path, policy="stretto", backend=backend) as rig:
             configured = Configured(
-                "stretto", priorities="preempt", quotas="kept", deadline_worth=DEADLINE_WORTH
+                "stretto", priorities="preempt", reservations="kept", deadline_worth=DEADLINE_WORTH
             )
             await rig.service.record(configured)
             await prepare(rig)

@@ -208,7 +208,7 @@ def filter_snapshot(
     return replace(
         snapshot,
         usable=snapshot.usable & nodes,
-        closed=snapshot.usable & ~nodes,
+        closed=snapshot.usable & ~nodes if context.constraints.parts_kept else None,
         jobs=select_jobs(snapshot.jobs, visible, requests, placement),
         placement=placement,
         constraints=snapshot.constraints.of_users,

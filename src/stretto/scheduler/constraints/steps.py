@@ -77,6 +77,8 @@ def visible_part(snapshot: Snapshot, scheduler: Scheduler) -> VisiblePart:
     # Fair share: jobs that hold GPUs come first, as before, then those that wait. None is stopped only
     # because another one is further behind. Where one user is alone there is nothing to order.
     if (fair := constraints.fair_share) is not None:
+        if not constraints.shows_usage:
+            snapshot = replace(snapshot, constraints=replace(constraints, fair_share=None))
         accounts = Accounts.of(snapshot.jobs.requests.accounts[snapshot.jobs.rows].tolist())
         if fair.matters_to(accounts.names):
             if fair.limits:

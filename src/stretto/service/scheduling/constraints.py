@@ -34,6 +34,8 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         others=state.node_facts.others,
         priorities_act=act,
         quotas_kept=quotas_kept,
+        parts_kept=state.configured.reservations == "kept",
+        shows_usage=state.configured.usage == "shown",
         parents=parents,
         whole_workers=whole,
         going_on_until_s=_going_on(state, now_s),

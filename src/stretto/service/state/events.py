@@ -150,6 +150,11 @@ class Configured(Event):
     topology: str = (
         "ignored"  # "near": nodes are placed by zone, rack and NVLink domain, where these are known
     )
+    # of nodes: who may not be preempted is "moved" off them, and what a policy planned there is forgotten;
+    # "kept": it stays where it runs, and what was planned is remembered
+    reservations: str = "moved"
+    # what users have had: it is "ordered" by alone, or "shown" to policies, too
+    usage: str = "ordered"
     # that counts for a job: its "own", and what its model had shown before it started; "model": all of that
     evidence: str = "own"
     profiles: str = "model"  # which jobs Sia profiles first: one of each "model", or each "job" that needs it
