@@ -253,16 +253,17 @@ class ConfigurationSet:
 
         Jobs may have come to hold across virtual nodes what no pool has room for. They keep it: what is left
         to the others is then what is left of each node. The same holds where a job that may not be stopped
-        would be counted in larger blocks than those that it is on.
+        would be counted in larger blocks than those that it is on, or nodes are not split.
         """
         if not stays.size:
             return
         present = self.cells.first(self.current)[stays]
-        by_node = odd_kinds(snapshot.cluster).copy()
-        by_node[self.kind[present[forced[stays] < 0]]] = True
-        pools_of = np.bincount(self.pools.kind[: self.pools.split], minlength=by_node.size)
-        bound = np.bincount(self.kind[present[~snapshot.jobs.preemptible[stays]]], minlength=by_node.size)
-        by_node |= (bound > 0) & (pools_of > 1)
+        types, split = len(snapshot.cluster.types), self.pools.split
+        fits_none = np.bincount(self.kind[present[forced[stays] < 0]], minlength=types)
+        bound = np.bincount(self.kind[present[~snapshot.jobs.preemptible[stays]]], minlength=types)
+        several = np.bincount(self.pools.kind[:split], minlength=types) > 1
+        by_node = (fits_none > 0) | ((bound > 0) & several)
+        by_node[self.pools.kind[split:]] = True
         here = by_node[self.kind[present]]
         if not here.any():
             return
