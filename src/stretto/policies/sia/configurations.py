@@ -9,6 +9,7 @@ import numpy as np
 
 from stretto.model import (
     BoolArray,
+    Cluster,
     Configurations,
     FloatArray,
     IntArray,
@@ -22,6 +23,7 @@ from stretto.model import (
 from stretto.policies.sia.cells import Cells
 from stretto.policies.sia.columns import Pools
 from stretto.policies.sia.ranges import Ranges
+from stretto.policies.sia.unsplit import needs_whole, odd_kinds
 from stretto.solve import Assignment, SparseKnapsack
 
 FEWER_IS_BETTER = 1e-9  # chosen: for each GPU; below what keeps ties where they are
@@ -65,10 +67,16 @@ class ConfigurationSet:
 
     @classmethod
     def of_rows(
-        cls, snapshot: Snapshot, speeds: Speeds, rows: IntArray, seen: IntArray, growth: int
+        cls,
+        snapshot: Snapshot,
+        speeds: Speeds,
+        rows: IntArray,
+        seen: IntArray,
+        growth: int,
+        pools: Pools | None = None,
     ) -> "ConfigurationSet":
-        """The same for some of the jobs alone. What a job has does not depend on the others."""
-        pools, stand_ins = Pools.of(snapshot, speeds.configurations), snapshot.cluster.stand_ins
+        """The same for some of the jobs alone. What a job has depends on the others by the pools only."""
+        pools = pools or Pools.of(snapshot, speeds)
         ranges = Ranges.of(snapshot, speeds, rows, pools, seen, growth)
         # Columns by request come after all others, and only where some job needs them.
         columns, fixed = pools.columns, ranges.fixed
@@ -93,8 +101,7 @@ class ConfigurationSet:
         goodput = np.empty(row.size)
         usual = np.flatnonzero(~is_request) if asks.size else slice(None)
         goodput[usual] = speeds.at(rows[row[usual]], configuration[usual])
-        # Of GPUs that stand in for others so many more are as fast as so many times one.
-        goodput[asks] = speeds.on_request(rows[row[asks]], kind[asks]) * stand_ins[kind[asks]]
+        goodput[asks] = _speeds_on(snapshot, speeds, ranges, rows, row[asks], kind[asks], gpus[asks])
         valid = goodput > 0
         # Few rows have what is out of their range, or have replicas of several GPUs: only theirs are checked.
         begin, end, replica = ranges.begin, ranges.end, ranges.replica
@@ -106,7 +113,7 @@ class ConfigurationSet:
         valid[several] &= gpus[several] % replica[row[several], kind[several]] == 0
         current = (configuration == ranges.at_present[row]) & (configuration >= 0)
         if asks.size:
-            acceptable = _acceptable(pools, ranges.reserved, row[asks], pool[asks], gpus[asks])
+            acceptable = _acceptable(snapshot.cluster, pools, ranges, row[asks], pool[asks], gpus[asks])
             allowed = ranges.allowed[row[asks], kind[asks]]
             is_reserved = acceptable & (ranges.reserved[row[asks]] >= 0)
             # What is kept for a job it may have, whatever is known of its speed.
@@ -116,7 +123,7 @@ class ConfigurationSet:
         return cls(
             configurations=speeds.configurations,
             pools=pools,
-            stand_ins=stand_ins,
+            stand_ins=snapshot.cluster.stand_ins,
             ranges=ranges,
             cells=cells,
             pool=pool,
@@ -206,19 +213,70 @@ class ConfigurationSet:
         capacity = self.capacity(snapshot, stays)
         enters = np.flatnonzero(self.ranges.insists & ~runs)
         left = capacity.tolist()
-        for rows, choices in ((stays, self.current), (enters, valid)):
-            theirs = self.cells.of_rows(rows)
-            cells = theirs[choices[theirs]]
-            valid[theirs] = False
-            arrays = (self.cells.row[cells], cells, self.pool[cells], self.gpus[cells], worth[cells])
-            options = zip(*(array.tolist() for array in arrays), strict=True)
-            for row, of_row in groupby(options, key=itemgetter(0)):
-                fits = [option for option in of_row if option[3] <= left[option[2]]]
-                if fits:
-                    _, cell, pool, gpus, _ = max(fits, key=itemgetter(4))  # the first of equals
-                    forced[row], valid[cell] = cell, True
-                    left[pool] -= gpus
+        self._force(stays, self.current, valid, worth, forced, left)
+        self._force_where_they_are(snapshot, stays, valid, forced, capacity, left)
+        self._force(enters, valid, valid, worth, forced, left)
         return forced, capacity
+
+    def _force(
+        self,
+        rows: IntArray,
+        choices: BoolArray,
+        valid: BoolArray,
+        worth: FloatArray,
+        forced: IntArray,
+        left: list[int],
+    ) -> None:
+        """Give each row in turn the best of its choices (cells,) that fits what is left of the pools."""
+        theirs = self.cells.of_rows(rows)
+        cells = theirs[choices[theirs]]
+        valid[theirs] = False
+        arrays = (self.cells.row[cells], cells, self.pool[cells], self.gpus[cells], worth[cells])
+        options = zip(*(array.tolist() for array in arrays), strict=True)
+        for row, of_row in groupby(options, key=itemgetter(0)):
+            fits = [option for option in of_row if option[3] <= left[option[2]]]
+            if fits:
+                _, cell, pool, gpus, _ = max(fits, key=itemgetter(4))  # the first of equals
+                forced[row], valid[cell] = cell, True
+                left[pool] -= gpus
+
+    def _force_where_they_are(
+        self,
+        snapshot: Snapshot,
+        stays: IntArray,
+        valid: BoolArray,
+        forced: IntArray,
+        capacity: IntArray,
+        left: list[int],
+    ) -> None:
+        """Count jobs that stay on the nodes where they are, wherever it makes a difference.
+
+        Jobs may have come to hold across virtual nodes what no pool has room for. They keep it: what is left
+        to the others is then what is left of each node. The same holds where a job that may not be stopped
+        would be counted in larger blocks than those that it is on, or nodes are not split.
+        """
+        if not stays.size:
+            return
+        present = self.cells.first(self.current)[stays]
+        types, split = len(snapshot.cluster.types), self.pools.split
+        fits_none = np.bincount(self.kind[present[forced[stays] < 0]], minlength=types)
+        bound = np.bincount(self.kind[present[~snapshot.jobs.preemptible[stays]]], minlength=types)
+        several = np.bincount(self.pools.kind[:split], minlength=types) > 1
+        by_node = (fits_none > 0) | ((bound > 0) & several)
+        by_node[self.pools.kind[split:]] = True
+        here = by_node[self.kind[present]]
+        if not here.any():
+            return
+        of_kind = by_node[self.pools.kind]
+        beside = self.pools.beside(snapshot, stays)
+        capacity[of_kind] = beside[of_kind]
+        for row, cell in zip(stays[here].tolist(), present[here].tolist(), strict=True):
+            if forced[row] >= 0:
+                valid[forced[row]] = False
+            forced[row], valid[cell] = cell, True
+            capacity[self.pool[cell]] += self.gpus[cell]
+        left_of = np.where(of_kind, beside, left)
+        left[:] = left_of.tolist()
 
     def shares(self, snapshot: Snapshot, chosen: Assignment, forced: IntArray, capacity: IntArray) -> Shares:
         """What the chosen cells mean. forced: (jobs,) cell or -1; capacity: (pools,) GPUs."""
@@ -251,7 +309,8 @@ class ConfigurationSet:
         self, snapshot: Snapshot, rows: IntArray, forced: IntArray, capacity: IntArray
     ) -> IntArray:
         """(rows,) too large for the cluster, too slow, no room beside forced jobs, or worth less."""
-        waits = np.where(self._lacks_room(rows, forced, capacity), Why.NO_FREE_GPUS, Why.WORTH_LESS)
+        lacks_room = self._lacks_room(rows, forced, capacity) | self._lacks_whole_nodes(snapshot, rows)
+        waits = np.where(lacks_room, Why.NO_FREE_GPUS, Why.WORTH_LESS)
         waits = np.where(self.ranges.serves[rows] & ~self.ranges.keeps[rows], Why.TOO_SLOW, waits)
         return np.where(self._may_ever_run(snapshot, rows), waits, Why.TOO_LARGE).astype(np.int64)
 
@@ -274,23 +333,73 @@ class ConfigurationSet:
         types = range(len(cluster.types))
         largest = np.array([pools.columns.sizes(kind)[-1:].max(initial=0) for kind in types])
         elastic = ((ranges.fewest * self.stand_ins <= largest) & ranges.allowed).any(axis=1)
-        request = ranges.request[:, pools.kind]
-        fits = request <= cluster.capacity[pools.kind]
-        row = np.arange(len(rows))[:, None]
-        acceptable = _acceptable(pools, ranges.reserved, row, np.arange(len(pools.kind)), request)
-        fixed = (fits & acceptable & ranges.allowed[:, pools.kind]).any(axis=1)
+        kept = (ranges.reserved[:, None] < 0) | (ranges.reserved[:, None] == np.arange(len(types)))
+        fixed = ((ranges.request <= cluster.capacity) & kept & ranges.allowed).any(axis=1)
         return np.where(ranges.fixed, fixed, elastic)
 
+    def _lacks_whole_nodes(self, snapshot: Snapshot, rows: IntArray) -> BoolArray:
+        """(rows,) whether it asks for exactly so many GPUs as no nodes have now, beside what stays there."""
+        cluster, pools, ranges = snapshot.cluster, self.pools, self.ranges.of_rows(rows)
+        if not odd_kinds(cluster).any():
+            return np.zeros(len(rows), dtype=np.bool_)
+        row, pool = np.indices((len(rows), len(pools.kind)))
+        request = ranges.request[:, pools.kind]
+        acceptable = _acceptable(cluster, pools, ranges, row.ravel(), pool.ravel(), request.ravel())
+        may = acceptable.reshape(request.shape) & ranges.allowed[:, pools.kind]
+        return np.asarray(ranges.fixed & ~may.any(axis=1))
 
-def _acceptable(pools: Pools, reserved: IntArray, row: IntArray, pool: IntArray, gpus: IntArray) -> BoolArray:
-    """Whether exactly so many GPUs may be taken from a pool, on a reserved type if the row has one.
 
-    A job within one node needs a virtual node as large; one on whole nodes takes the largest ones.
+def _acceptable(
+    cluster: Cluster, pools: Pools, ranges: Ranges, row: IntArray, pool: IntArray, gpus: IntArray
+) -> BoolArray:
+    """(cells,) whether exactly so many GPUs may be taken from a pool, on a reserved type if the row has one.
+
+    A job within one node needs a virtual node as large; one on whole nodes takes the largest ones. What no
+    virtual nodes have is taken from nodes that are not split. row, pool, gpus: (cells,).
     """
-    largest = np.array([pools.block[pools.kind == kind].max() for kind in pools.kind.tolist()])
-    fits_a_block = (gpus <= pools.block[pool]) | (pools.block == largest)[pool]
-    kept = (reserved[row] < 0) | (pools.kind[pool] == reserved[row])
+    split, kind = slice(pools.split), pools.kind[pool]
+    largest = np.array(
+        [pools.block[split][pools.kind[split] == each].max(initial=0) for each in pools.kind.tolist()]
+    )
+    fits_a_block: BoolArray = (gpus <= pools.block[pool]) | (pools.block == largest)[pool]
+    for cell in np.flatnonzero(odd_kinds(cluster)[kind]).tolist():
+        request = (int(kind[cell]), int(gpus[cell]), int(ranges.nodes[row[cell]]))
+        if pool[cell] >= pools.split:
+            # What it holds it may keep, whatever shape that has.
+            held = (int(ranges.held_kind[row[cell]]), int(ranges.held_gpus[row[cell]]))
+            fits_a_block[cell] = request[:2] == held or pools.unsplit.hold(cluster, *request)
+        elif needs_whole(cluster, *request):
+            fits_a_block[cell] = False
+    kept = (ranges.reserved[row] < 0) | (kind == ranges.reserved[row])
     return np.asarray(fits_a_block & kept)
+
+
+def _speeds_on(
+    snapshot: Snapshot,
+    speeds: Speeds,
+    ranges: Ranges,
+    rows: IntArray,
+    row: IntArray,
+    kind: IntArray,
+    gpus: IntArray,
+) -> FloatArray:
+    """(cells,) goodput on exactly so many GPUs. rows: (jobs,) of the snapshot; row, kind, gpus: (cells,)."""
+    of_cell, jobs = rows[row], snapshot.jobs
+    # Of GPUs that stand in for others so many more are as fast as so many times one.
+    stand_ins = snapshot.cluster.stand_ins[kind]
+    per_s = speeds.on_request(of_cell, kind) * stand_ins
+    asked = jobs.gpus[of_cell] * stand_ins
+    # What is kept for a job, or what it may not be stopped on, need not be as much as it asked for.
+    other = np.flatnonzero(gpus != asked)
+    if other.size:
+        of_cell, kind, gpus = of_cell[other], kind[other], gpus[other]
+        holds = (jobs.held_gpus[of_cell] == gpus) & (jobs.held_kind[of_cell] == kind)
+        nodes = np.where(holds, jobs.held_nodes[of_cell], ranges.nodes[row[other]])
+        column = speeds.configurations.columns_of(nodes, gpus, kind)
+        known = np.full(other.size, np.nan)
+        known[column >= 0] = speeds.at(of_cell[column >= 0], column[column >= 0])
+        per_s[other] = np.where(np.isfinite(known), known, per_s[other] * gpus / asked[other])
+    return per_s
 
 
 def restart_costs_s(jobs: JobTable, speeds: Speeds, usual_s: float) -> FloatArray:

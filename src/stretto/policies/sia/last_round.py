@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from stretto.model import Cluster, FloatArray, IntArray, Requests, Snapshot, Speeds, frozen
 from stretto.policies.sia.cells import Cells
+from stretto.policies.sia.columns import Sizes
 from stretto.policies.sia.configurations import ConfigurationSet
 from stretto.policies.sia.ranges import Ranges
 
@@ -33,24 +34,27 @@ class Facts:
     cluster: Cluster
     configurations: object  # that were offered
     origin: object  # in which speeds are remembered; None: they are not
+    unsplit: Sizes  # nodes that are not split, by which pools and so columns differ
     requests: Requests  # kept, so that nothing else takes over the identity of what a job asked for
     of_jobs: IntArray  # (parts, jobs): what it asked for, its speeds, most that it held, what it holds
 
     @classmethod
-    def of(cls, snapshot: Snapshot, speeds: Speeds) -> "Facts":
-        """Those of a decision."""
+    def of(cls, snapshot: Snapshot, speeds: Speeds, unsplit: Sizes = ()) -> "Facts":
+        """Those of a decision. unsplit: by type, GPUs of nodes that are not split."""
         jobs = snapshot.jobs
         origin, number = speeds.origin or (None, jobs.rows)
         asked = _identities(jobs.requests)[jobs.rows]
         held = (jobs.held_gpus, jobs.held_nodes, jobs.held_kind)
         of_jobs = np.stack([asked, number, jobs.progress.largest_held_gpus, *held])
-        return cls(snapshot.cluster, speeds.configurations, origin, jobs.requests, of_jobs)
+        return cls(snapshot.cluster, speeds.configurations, origin, unsplit, jobs.requests, of_jobs)
 
     def rows_in(self, before: "Facts") -> IntArray:
         """(jobs,) the row of each job in an earlier decision, if there nothing was different; else -1."""
         if self.origin is None or self.origin is not before.origin or not before.of_jobs.size:
             return np.full(self.of_jobs.shape[1], -1)
         if self.cluster is not before.cluster or self.configurations is not before.configurations:
+            return np.full(self.of_jobs.shape[1], -1)
+        if self.unsplit != before.unsplit:
             return np.full(self.of_jobs.shape[1], -1)
         order = np.argsort(before.of_jobs[0], kind="stable")
         place = np.searchsorted(before.of_jobs[0], self.of_jobs[0], sorter=order)

@@ -23,6 +23,7 @@ from stretto.model import (
     powers_and_whole_nodes,
 )
 from stretto.model.timing import span
+from stretto.policies.sia.columns import Pools
 from stretto.policies.sia.configurations import ConfigurationSet, restart_costs_s
 from stretto.policies.sia.last_round import Facts, Last, Round
 from stretto.settings import CheckedSettings, setting
@@ -161,15 +162,16 @@ class Sia(CheckedSettings, space="policy"):
         """
         # An oracle may have been shown speeds on GPUs that the job never held.
         seen = np.minimum(speeds.observed_gpus, snapshot.jobs.progress.largest_held_gpus[:, None])
+        pools = Pools.of(snapshot, speeds)
 
         def make(rows: IntArray) -> ConfigurationSet:
-            return ConfigurationSet.of_rows(snapshot, speeds, rows, seen, self.growth)
+            return ConfigurationSet.of_rows(snapshot, speeds, rows, seen, self.growth, pools)
 
         if not keeps:
             configs = make(np.arange(len(snapshot.jobs)))
             return configs, self._normal(configs)
         made_by = Round.of if self._last.round is None else self._last.round.next
-        self._last.round = now = made_by(Facts.of(snapshot, speeds), make, self._normal)
+        self._last.round = now = made_by(Facts.of(snapshot, speeds, pools.unsplit.sizes), make, self._normal)
         return now.configs, now.normal
 
     def _normal(self, configs: ConfigurationSet) -> FloatArray:

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from stretto.model import ANY_NUMBER, BoolArray, Cluster, IntArray, JobTable, Snapshot, Speeds
+from stretto.model import ANY_NUMBER, BoolArray, IntArray, JobTable, Snapshot, Speeds
+from stretto.policies.sia.asks import Asks, first_sizes
 from stretto.policies.sia.columns import Pools
 
 
@@ -41,12 +42,8 @@ class Ranges:
     ) -> "Ranges":
         """Those of some jobs, by their rows; seen and growth: as `ConfigurationSet.of` has them."""
         jobs, offered = snapshot.jobs.of_rows(rows), speeds.configurations
-        request, reserved, nodes = _requests(jobs, snapshot.cluster)
-        insists = ~jobs.preemptible | (reserved >= 0)
-        stand_ins = snapshot.cluster.stand_ins
-        fewest, most = jobs.fewest_gpus * stand_ins, jobs.max_gpus[:, None] * stand_ins
-        fixed = jobs.rigid | insists | ~_have_a_choice(jobs, pools, fewest, most)
-        replica = _replicas(snapshot.jobs, speeds, rows)
+        asks = Asks.of(snapshot, speeds, rows)
+        fixed, replica, fewest, most = asks.fixed, asks.replica, asks.fewest, asks.most
         # What each may have by its range and growth, type by type, and what it holds though it may not.
         seen = seen[rows]
         largest = _largest(speeds.reach_gpus[rows], seen, growth, replica)
@@ -63,10 +60,10 @@ class Ranges:
             wide_end=wide_end,
             at_present=at_present,
             fixed=fixed,
-            insists=insists,
-            request=request,
-            reserved=reserved,
-            nodes=nodes,
+            insists=asks.insists,
+            request=asks.request,
+            reserved=asks.reserved,
+            nodes=asks.nodes,
             replica=replica,
             fewest=jobs.fewest_gpus,
             allowed=jobs.allowed_kinds,
@@ -84,23 +81,6 @@ class Ranges:
     def of_rows(self, rows: IntArray) -> "Ranges":
         """Those of some jobs."""
         return Ranges(**{entry.name: getattr(self, entry.name)[rows] for entry in fields(self)})
-
-
-def _requests(jobs: JobTable, cluster: Cluster) -> tuple[IntArray, IntArray, IntArray]:
-    """GPUs that a job insists on where it does, by type; type (or -1) and nodes of a reservation.
-
-    (jobs, types), (jobs,) and (jobs,).
-    """
-    request = jobs.gpus[:, None] * cluster.stand_ins
-    reserved, nodes = np.full(len(jobs), -1), np.zeros(len(jobs), dtype=np.int64)
-    for row in np.flatnonzero(jobs.has_reserved).tolist():
-        reservation = jobs[row].reserved
-        assert reservation is not None, "the column says that it has one"
-        nodes[row], request[row], name = reservation
-        reserved[row] = cluster.type_index(name)
-    # What may not be stopped keeps what it has, whatever it asked for.
-    stays = ~jobs.preemptible & (jobs.held_gpus > 0)
-    return np.where(stays[:, None], jobs.held_gpus[:, None], request), reserved, nodes
 
 
 def _keeps(
@@ -138,7 +118,7 @@ def _within_range(
     begin, end = np.zeros((2, *replica.shape), dtype=np.int64)
     for kind, (first, _) in enumerate(pairwise(columns.begin.tolist())):
         sizes = columns.sizes(kind)
-        least = _first_sizes(sizes, fewest[:, kind], replica[:, kind])
+        least = first_sizes(sizes, fewest[:, kind], replica[:, kind])
         least = np.where(least <= most[:, kind], least // replica[:, kind], 0)
         # The smallest in its range is always allowed: it has to start somewhere.
         replicas = np.minimum(np.maximum(largest, least), most[:, kind] // replica[:, kind])
@@ -146,21 +126,6 @@ def _within_range(
         end[:, kind] = first + np.searchsorted(sizes, replicas * replica[:, kind], side="right")
     end = np.where(jobs.allowed_kinds, np.maximum(begin, end), begin)
     return begin, end
-
-
-def _first_sizes(sizes: IntArray, fewest: IntArray, replica: IntArray) -> IntArray:
-    """(jobs,) the smallest size of whole replicas that is not below a job's fewest GPUs, 0 where none is."""
-    first = np.zeros_like(fewest)
-    alike = replica[:1]
-    if (replica == alike).all():  # as nearly always: there is nothing to sort out
-        whole = sizes[sizes % alike == 0] if alike.size else sizes
-        return np.append(whole, 0)[np.searchsorted(whole, fewest)]
-    for each in np.unique(replica).tolist():
-        whole = sizes[sizes % each == 0]
-        rows = np.flatnonzero(replica == each)
-        place = np.searchsorted(whole, fewest[rows])
-        first[rows] = np.append(whole, 0)[place]
-    return first
 
 
 def _with_held(
@@ -181,35 +146,3 @@ def _with_held(
     begin[rows, kind] = np.where(is_empty, first, np.minimum(begin[rows, kind], first))
     end[rows, kind] = np.where(is_empty, last, np.maximum(end[rows, kind], last))
     return begin, end
-
-
-def _have_a_choice(jobs: JobTable, pools: Pools, fewest: IntArray, most: IntArray) -> BoolArray:
-    """(jobs,) those of whose sizes some is a configuration: exactly three GPUs are none of section 3.3.
-
-    fewest, most: (jobs, types) GPUs of a job's range.
-    """
-    types = range(jobs.allowed_kinds.shape[1])
-    within = [
-        np.searchsorted(pools.columns.sizes(kind), fewest[:, kind])
-        < np.searchsorted(pools.columns.sizes(kind), most[:, kind], side="right")
-        for kind in types
-    ]
-    return np.asarray((np.array(within).T & jobs.allowed_kinds).any(axis=1))
-
-
-def _replicas(jobs: JobTable, speeds: Speeds, rows: IntArray) -> IntArray:
-    """(rows, types) GPUs of one replica: hybrid-parallel jobs span several (3.5), all others one."""
-    if speeds.replica_gpus is not None:
-        replica = speeds.replica_gpus[rows]
-    else:
-        alone = np.ones(jobs.allowed_kinds.shape[1], dtype=np.int64)
-        shown = [jobs.evidence[row] for row in rows.tolist()]
-        sizes = [alone if each is None else each.limits.replica_gpus for each in shown]
-        replica = np.array(sizes, dtype=np.int64).reshape(len(rows), len(alone))
-    jobs = jobs.of_rows(rows)
-    # A job that says how many on each type holds no less, whatever it has shown.
-    varies = jobs.varies_by_type
-    if varies.any():
-        replica = replica.copy()
-        replica[varies] = np.lcm(replica[varies], jobs.worker_gpus[varies])
-    return replica
