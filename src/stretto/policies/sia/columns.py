@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from stretto.model import Cluster, Configurations, IntArray, Snapshot, Speeds, frozen, virtual_nodes
-from stretto.policies.sia.unsplit import Unsplit, gpus_beside
+from stretto.policies.sia.whole_nodes import Unsplit, gpus_beside
 
 Sizes = tuple[tuple[int, ...], ...]  # by type, GPUs of the nodes that are not split
 
@@ -20,8 +20,8 @@ class Pools:
     one capacity for each pool, whatever the program chooses can be placed. Where all nodes of a type have
     the same power of two of GPUs, as in the paper, the type is one pool.
 
-    Nodes that are not split, since a job asks for more of one than a virtual node has, are a pool of their
-    own, behind all others.
+    A job may ask for more of one node than a virtual node has. Nodes that are not split because of that are a
+    pool of their own, behind all others.
     """
 
     kind: IntArray  # (pools,) GPU type

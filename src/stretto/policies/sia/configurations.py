@@ -23,7 +23,7 @@ from stretto.model import (
 from stretto.policies.sia.cells import Cells
 from stretto.policies.sia.columns import Pools
 from stretto.policies.sia.ranges import Ranges
-from stretto.policies.sia.unsplit import needs_whole, odd_kinds
+from stretto.policies.sia.whole_nodes import needs_whole, odd_kinds
 from stretto.solve import Assignment, SparseKnapsack
 
 FEWER_IS_BETTER = 1e-9  # chosen: for each GPU; below what keeps ties where they are
@@ -252,8 +252,8 @@ class ConfigurationSet:
         """Count jobs that stay on the nodes where they are, wherever it makes a difference.
 
         Jobs may have come to hold across virtual nodes what no pool has room for. They keep it: what is left
-        to the others is then what is left of each node. The same holds where a job that may not be stopped
-        would be counted in larger blocks than those that it is on, or nodes are not split.
+        to the others is then what is left of each node. It is the same where nodes are not split. A job that
+        may not be stopped might also be counted in larger blocks than those that it is on.
         """
         if not stays.size:
             return
@@ -366,8 +366,8 @@ def _acceptable(
         request = (int(kind[cell]), int(gpus[cell]), int(ranges.nodes[row[cell]]))
         if pool[cell] >= pools.split:
             # What it holds it may keep, whatever shape that has.
-            held = (int(ranges.held_kind[row[cell]]), int(ranges.held_gpus[row[cell]]))
-            fits_a_block[cell] = request[:2] == held or pools.unsplit.hold(cluster, *request)
+            present = (int(ranges.held_kind[row[cell]]), int(ranges.held_gpus[row[cell]]))
+            fits_a_block[cell] = request[:2] == present or pools.unsplit.hold(cluster, *request)
         elif needs_whole(cluster, *request):
             fits_a_block[cell] = False
     kept = (ranges.reserved[row] < 0) | (kind == ranges.reserved[row])

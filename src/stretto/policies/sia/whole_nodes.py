@@ -43,15 +43,15 @@ class Unsplit:
         free = gpus_beside(snapshot, np.flatnonzero(stays))
         choices = [_Choice.of(snapshot, kind, free) for kind in np.flatnonzero(odd).tolist()]
         for row in rows.tolist():
-            held = snapshot.placement.get(jobs.ids[row])
+            allocation = snapshot.placement.get(jobs.ids[row])
             for choice in choices:
                 gpus, reserved = int(asks.request[row, choice.kind]), int(asks.reserved[row])
                 if not jobs.allowed_kinds[row, choice.kind] or reserved not in (-1, choice.kind):
                     continue
-                if held is None or held.gpus != gpus:
+                if allocation is None or allocation.gpus != gpus:
                     choice.take(cluster, gpus, int(asks.nodes[row]))
-                elif held.kind == choice.kind:
-                    choice.keep(cluster, gpus, held.nodes)
+                elif allocation.kind == choice.kind:
+                    choice.keep(cluster, gpus, allocation.nodes)
             if not any(choice.open for choice in choices):
                 break
         nodes = sorted(node for choice in choices for node in choice.taken)
@@ -77,8 +77,8 @@ def odd_kinds(cluster: Cluster) -> BoolArray:
 def needs_whole(cluster: Cluster, kind: int, gpus: int, nodes: int) -> bool:
     """Whether so many GPUs of a type are counted right on nodes that are not split only.
 
-    That is so where a part on one node is larger than every virtual node, or of several parts one may have to
-    go to a node of which no virtual node has room for it.
+    That is so where a job on one node needs more than every virtual node has. Of one on several nodes, some
+    part may have to go to a node of which no virtual node has room for it.
     """
     largest = int(cluster.gpus_per_node[kind])
     parts = parts_of(gpus, nodes, largest)
@@ -112,9 +112,9 @@ def gpus_beside(snapshot: Snapshot, rows: IntArray) -> IntArray:
     """(nodes,) GPUs that may be used beside what these rows hold."""
     free = np.where(snapshot.usable, snapshot.cluster.node_gpus, 0)
     for row in rows.tolist():
-        held = snapshot.placement.get(snapshot.jobs.ids[row])
-        if held is not None:
-            free[list(held.nodes)] -= np.array(held.shape)
+        allocation = snapshot.placement.get(snapshot.jobs.ids[row])
+        if allocation is not None:
+            free[list(allocation.nodes)] -= np.array(allocation.shape)
     return np.maximum(free, 0)
 
 
