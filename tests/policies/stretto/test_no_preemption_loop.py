@@ -1,5 +1,7 @@
 """Nobody is stopped and started in turns: for what a job is stopped has to have happened."""
 
+from math import isfinite
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawn import scaled
@@ -13,13 +15,23 @@ from stretto.traces.workload import Truth, Workload
 
 
 def stops_without_cause(workload: Workload, cluster: Cluster, policy: Policy) -> int:
-    """Restarts of jobs beyond one for each time that one came, ended or was late while they were there."""
+    """Restarts of jobs beyond one for each time that one came, ended or was late while they were there.
+
+    A deadline may also come near while they are there, so that it cannot wait any longer.
+    """
     result = simulate(workload, Setup(cluster, policy, SimSettings(restart_s=RESTART_S)))
     submitted_s, deadline_s = result.requests.submitted_s, result.requests.deadline_s
     times_s = [*submitted_s, *result.completed_s, *deadline_s]
+    comes_near = [(since, due) for since, due in zip(submitted_s, deadline_s, strict=True) if isfinite(due)]
     lives = zip(submitted_s, result.completed_s, result.restarts, strict=True)
     return sum(
-        max(0, int(count) - sum(since < at < until for at in times_s)) for since, until, count in lives
+        max(
+            0,
+            int(count)
+            - sum(since < at < until for at in times_s)
+            - sum(began < until and since < due for began, due in comes_near),
+        )
+        for since, until, count in lives
     )
 
 
