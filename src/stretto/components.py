@@ -38,7 +38,7 @@ class Registry:
         """Every registered name, in alphabetical order; ours win over another package's."""
         return tuple(sorted({**self._announced(), **self.ours}))
 
-    def load(self, name: str, **settings: object) -> Any:
+    def load(self, name: str, /, **settings: object) -> Any:
         """A component by its registered name, `module:Class` or `path/to/file.py:Class`, some fields set.
 
         Settings may be texts, as they come from a command line. Raises InputError for an unknown name or
@@ -84,8 +84,9 @@ class Registry:
             return _module_in_file(Path(where), self.kind)
         try:
             return importlib.import_module(where)
-        except ModuleNotFoundError as error:
-            raise InputError(f"{self.kind} module {where!r} cannot be imported: {error}") from error
+        except Exception as error:  # whatever the module itself does while it is imported
+            words = f"{type(error).__name__}: {error}"
+            raise InputError(f"{self.kind} module {where!r} cannot be imported: {words}") from error
 
 
 def _near(module: ModuleType, attribute: str) -> str:

@@ -40,7 +40,10 @@ TRACES = {
         a_trace("job_id,submitted_s,gpus,duration_s,gpu_types\na,0,1,5,slwo\n"),
         r"job a: unknown gpu type 'slwo'.*expected one of \['slow', 'fast'\]",
     ),
-    "a job without model or duration": (a_trace("job_id,submitted_s,gpus\na,0,1\n"), r"job a: .*model ''"),
+    "a job without model or duration": (
+        a_trace("job_id,submitted_s,gpus\na,0,1\n"),
+        r"job a: expected duration_s or a model, found neither",
+    ),
     "an unknown model": (a_trace(TRAINING + "a,0,1,resnet51,64,rigid\n"), r"job a: .*'resnet51'"),
     "a deadline before submission": (
         a_trace("job_id,submitted_s,gpus,duration_s,deadline_s\na,100,1,5,50\n"),
@@ -55,6 +58,14 @@ TRACES = {
         a_trace("job_id,submitted_s,gpus,duraton_s\na,0,1,5\n"),
         r"unknown column 'duraton_s', did you mean 'duration_s'\?",
     ),
+    "labels that are nested too deep": (
+        a_trace("job_id,submitted_s,gpus,duration_s,labels\na,0,1,5," + "[" * 100_000 + "\n"),
+        r"line 2: labels must be",
+    ),
+    "a word for made that is neither yes nor no": (
+        a_trace("# synthetic: maybe\n" + HEADER + "a,0,1,5\n"),
+        r"bad\.csv: synthetic: expected yes or no, got 'maybe'",
+    ),
     "bytes that are no text": ({"bad.csv": "\udcff\udcfe"}, r"bad\.csv: cannot be read as a trace"),
 }
 
@@ -62,6 +73,23 @@ TRACES = {
 @pytest.mark.parametrize(("files", "says"), TRACES.values(), ids=TRACES)
 def test_a_trace_with(files: Mapping[str, str], says: str, tiny: Path, stretto: Stretto) -> None:
     refuses(stretto, tiny, files, f"{SIMULATE} bad.csv", says)
+
+
+COMMANDS = {
+    "a setting called as an argument is": ("--set policy.name=x", r"unknown setting policy\.name"),
+    "a setting called as an object is": ("--set policy.self=1", r"unknown setting policy\.self"),
+    "a seed of a recipe below 0": ("-t made.csv@sia:seed=-1", r"recipe sia: seed must be >= 0, got -1"),
+    "a policy in a module that fails": ("-p broken:Policy", r"policy module 'broken' cannot be imported"),
+}
+
+
+@pytest.mark.parametrize(("words", "says"), COMMANDS.values(), ids=COMMANDS)
+def test_a_simulation_with(
+    words: str, says: str, tiny: Path, stretto: Stretto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tiny)
+    files = {"broken.py": "def (\n", "made.csv": HEADER + "a,0,1,5\n"}
+    refuses(stretto, tiny, files, f"{SIMULATE} made.csv {words}", says)
 
 
 CLUSTERS = {

@@ -34,6 +34,27 @@ def test_eighty_characters_hold_every_figure_whole() -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100])
+def test_a_narrow_terminal_leaves_columns_out_and_never_a_name_or_a_digit(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = ("stretto", "tiresias-gittins", "lyra", "lyra-tuned")
+    monkeypatch.setenv("COLUMNS", "200")
+    whole = piped(comparison_table(a_comparison(policies, jobs=60)), 200)
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = piped(comparison_table(a_comparison(policies, jobs=60)), max(width, 40))
+    assert all(policy in text for policy in policies)
+    assert "…" not in text
+    assert ("too narrow for" in " ".join(text.split())) == (width < 100)
+    figures = set(whole.replace("*", " ").split())
+    assert {word for word in text.replace("*", " ").split() if word[0].isdigit()} <= figures
+
+
+def test_what_would_drive_a_terminal_is_spelt_out() -> None:
+    text = piped(run_summary(a_run("sia\x1b[31m", jobs=5)))
+    assert "\x1b" not in text
+
+
 def test_policies_come_best_first() -> None:
     text = piped(comparison_table(a_comparison(("fifo", "stretto", "sia"))))
     assert text.index("stretto") < text.index("sia ") < text.index("fifo")

@@ -54,7 +54,7 @@ def table_of(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], t
     from rich.text import Text
 
     table = Table(
-        title=Text(title) if title else None,
+        title=Text(harmless(title)) if title else None,
         box=box.SIMPLE_HEAD,
         title_justify="left",
         title_style="bold",

@@ -28,7 +28,7 @@ REGISTRY = Registry(
 )
 
 
-def load_placer(name: str, **settings: Any) -> Placer:
+def load_placer(name: str, /, **settings: Any) -> Placer:
     """The placer of this name with these fields, texts turned into values; InputError for wrong ones."""
     placer: Placer = REGISTRY.load(name, **settings)
     return placer

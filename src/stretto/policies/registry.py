@@ -64,7 +64,7 @@ class PolicyDescription:
     order: str = ""  # which comes first among jobs of one priority, and what of that is left to fair share
 
 
-def load_policy(name: str, **settings: object) -> Policy:
+def load_policy(name: str, /, **settings: object) -> Policy:
     """A policy by its registered name, `module:Class` or `path/to/file.py:Class`, with some fields set.
 
     Settings may be texts, as they come from a command line. Raises InputError for an unknown name or

@@ -1,16 +1,22 @@
 """The same result in a terminal: a compact table, and one run's summary."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from stretto.report.content import Comparison, RunSeries
 from stretto.report.standings import Standings, standings_of
-from stretto.report.tables import Cell, columns_of, main_lines
+from stretto.report.tables import Cell, Column, columns_of, main_lines
 from stretto.report.wording import column_unit
 from stretto.sim.summary import METRICS, Metric
 
+WIDE = 1_000  # characters: wider than any table
+LONGEST_NAME = 22  # of a policy, in characters
 BEST = "*"  # also where there is no colour
 BASIS = {
     "traces": "±: 95 % interval (Student) over traces",
@@ -21,14 +27,31 @@ BASIS = {
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """One line per policy, best mean JCT first; reads as well on a pipe, where the best keep their star."""
-    standings = standings_of(comparison)
+    """One line per policy, best mean JCT first; reads as well on a pipe, where the best keep their star.
+
+    Where the terminal is too narrow for all of it, the last columns are left out, and the caption says which.
+    """
+    standings, console = standings_of(comparison), Console()
     columns = [column for column in columns_of(standings) if column.metric.heading]
+    shown = len(columns)
+    while True:
+        table = _with_columns(comparison, standings, columns[:shown], columns[shown:])
+        width = Measurement.get(console, console.options.update(width=WIDE), table).maximum
+        if width <= console.width or shown == 1:
+            return table
+        shown -= 1
+
+
+def _with_columns(
+    comparison: Comparison, standings: Standings, columns: Sequence[Column], left_out: Sequence[Column]
+) -> Table:
     lines = main_lines(standings, columns_of(standings))
     places = {column.metric.key: index for index, column in enumerate(columns_of(standings))}
-    table = _table(comparison.title, _caption(comparison, standings))
-    # Only names may be cut where the terminal is narrow; a number that lost a digit would be a lie.
-    table.add_column("policy", overflow="ellipsis", max_width=22)
+    table = _table(comparison.title, _caption(comparison, standings, left_out))
+    # A number that lost a digit would be a lie, and rows without their names tell nothing.
+    names = [line.standing.policy for line in lines]
+    least = min(max(map(len, names), default=0), LONGEST_NAME)
+    table.add_column("policy", overflow="ellipsis", min_width=least, max_width=LONGEST_NAME)
     for column in columns:
         unit = f"\n{column.unit.name}" if column.unit.name else "\n"
         table.add_column(column.metric.heading + unit, justify="right", no_wrap=True)
@@ -75,7 +98,7 @@ def _cell(cell: Cell, after: str) -> Text:
 
 def _table(title: str, caption: str) -> Table:
     return Table(
-        title=Text(title),
+        title=Text(_printable(title)),
         caption=Text(caption) if caption else None,
         box=box.SIMPLE_HEAD,
         title_justify="left",
@@ -87,13 +110,20 @@ def _table(title: str, caption: str) -> Table:
     )
 
 
-def _caption(comparison: Comparison, standings: Standings) -> str:
+def _printable(text: str) -> str:
+    """The text with control characters spelt out: a trace may be called what would drive a terminal."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def _caption(comparison: Comparison, standings: Standings, left_out: Sequence[Column]) -> str:
     parts = [f"{BEST} best (lower; 'in use' is neither)"] if len(standings.ranked) > 1 else []
     if any(np.isfinite(s.estimates["avg_jct_s"].half_width) for s in standings.ranked):
         parts.append(BASIS[standings.basis])
     made = sorted({run.trace for run in comparison.runs if run.synthetic})
     if made:
         parts.append(f"made data, not recorded: {', '.join(made)}")
+    if left_out:
+        parts.append(f"too narrow for {', '.join(column.metric.heading for column in left_out)}: see --json")
     return "\n".join(parts)
 
 

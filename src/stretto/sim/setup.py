@@ -150,6 +150,8 @@ class _Truths:
         if self.profiles is not None and job.model in self.profiles.names:
             return profiled_truth(self.profiles.model(job.model), self.cluster, self.settings.fidelity)
         known = sorted(self.profiles.names) if self.profiles is not None else []
+        if not job.model:
+            raise InputError(f"job {job.id}: expected duration_s or a model, found neither")
         try:
             return parametric_truth(job.model, self.cluster, learning)
         except InputError as unknown:

@@ -264,7 +264,7 @@ def _learning(text: str) -> LearningCurve | None:
         return None
     try:
         return LearningCurve(**json.loads(text))
-    except (TypeError, InputError) as wrong:
+    except (TypeError, InputError, RecursionError) as wrong:
         raise ValueError(text) from wrong
 
 
@@ -287,7 +287,10 @@ def _reserved(text: str) -> tuple[int, int, str] | None:
 
 
 def _labels(text: str) -> Mapping[str, str]:
-    labels = json.loads(text) if text else {}
+    try:
+        labels = json.loads(text) if text else {}
+    except RecursionError as wrong:
+        raise ValueError(text) from wrong
     if not (isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())):
         raise ValueError(text)
     return labels

@@ -44,12 +44,15 @@ def workload_of(sheet: Sheet, kind: Format, name: str, skip_bad: bool) -> Worklo
         raise InputError(f"{sheet.table.path}: expected at least one job, found none{_why(sheet)}")
     pairs.sort(key=lambda pair: (pair[0].submitted_s, pair[0].id))
     about = sheet.table.about
+    made = about.get("synthetic", "no")
+    if made not in ("yes", "no"):
+        raise InputError(f"{sheet.table.path}: synthetic: expected yes or no, got {made!r}")
     return Workload(
         name=about.get("name", name),
         jobs=tuple(job for job, _ in pairs),
         truths=tuple(truth for _, truth in pairs),
         source=about.get("source", f"{sheet.table.path} ({kind.about})"),
-        synthetic=about.get("synthetic", "no") == "yes",
+        synthetic=made == "yes",
         skipped=sheet.skipped(),
     )
 

@@ -116,6 +116,8 @@ def _json(path: Path, text: str) -> Table:
         records = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path} line {error.lineno}: cannot be read as JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
+        raise InputError(f"{path}: cannot be read as JSON: {error}") from error
     if not (isinstance(records, list) and all(isinstance(record, dict) for record in records)):
         raise InputError(f"{path}: expected a list of objects, one for each job")
     if not records:

@@ -223,3 +223,18 @@ def test_no_batch_and_no_placement_is_faster_than_what_was_tried(nodes: tuple[in
             run.epoch = int(generator.integers(len(truth.epoch_ends)))
             run.progress = (0.0, *truth.epoch_ends)[run.epoch]
             assert seconds[kind, sum(shape), run.epoch] <= run.next_epoch_s()
+
+
+# ── where there is next to nothing ────────────────────────────────────────────────────────────────
+
+
+def test_jobs_that_end_as_they_come_wait_for_nothing() -> None:
+    least = bounds(recorded([one(1)], [0.0]), CLUSTERS[0])
+    assert least.avg_jct_s == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_deadline_that_is_worth_nothing_has_no_weight() -> None:
+    due = (Reward(500.0, 0.0),)
+    least = bounds(recorded([one(1, rewards=due), one(2)], [1_000.0, 10.0]), CLUSTERS[0])
+    assert least.avg_jct_s > 0
+    assert isnan(least.weighted_deadline_miss_rate) or least.weighted_deadline_miss_rate == 0

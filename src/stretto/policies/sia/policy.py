@@ -97,7 +97,7 @@ class Sia(CheckedSettings, space="policy"):
     first_type: FirstType = FirstType.PROFILED
     discount: Discount = Discount.ROBUST
     # G^p is rounded to so many (the published simulator: 2); -1: not at all
-    decimals: int = setting(-1, at_least=-1)
+    decimals: int = setting(-1, at_least=-1, at_most=15)
 
     # significant binary digits of numbers of nodes: all up to 2^6, then steps of at most 1/32; 62: all
     size_digits: int = setting(6, at_least=1, at_most=ALL_SIZES)

@@ -48,7 +48,12 @@ def bounds_for(requests: Requests, needs: NeedsOfJobs) -> Bounds:
     total_s = max(machine.least_total_completion_s(), path.total_s)
     first = [[(reward.deadline_s, 1.0) for reward in job.rewards[:1]] for job in requests.jobs]
     every = [
-        [(reward.deadline_s, reward.value / job.deadline_value) for reward in job.rewards]
+        # A deadline that is worth nothing cannot be missed by any weight.
+        [
+            (reward.deadline_s, reward.value / job.deadline_value)
+            for reward in job.rewards
+            if job.deadline_value
+        ]
         for job in requests.jobs
     ]
     return Bounds(

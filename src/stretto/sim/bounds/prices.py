@@ -23,6 +23,7 @@ from stretto.sim.bounds.needs import Needs, NeedsOfJobs
 from stretto.sim.bounds.one_machine import least_completions_s
 
 SLOTS = 720  # in which prices stay; chosen
+LEAST_S = 1.0  # from the first to the last slot's end, at least; chosen
 TAIL = 2.0  # after the last arrival, by the longest that a job takes alone; chosen
 WORTHS = np.geomspace(0.5, 60.0, 32)  # of a unit of work, over its least time; chosen
 ROUNDS = 160  # in which prices are moved, at the most; chosen
@@ -81,7 +82,9 @@ class _Market:
         self.ready_s = ready_s
         self.no_wait_s = float(ready_s.sum())
         begins_s = float(ready_s.min())
-        self.edges_s = np.linspace(begins_s, float(ready_s.max()) + TAIL * float(fastest_s.max()), SLOTS + 1)
+        # All may end as they come. At any length of a slot there is nothing to pay for then.
+        ends_s = max(float(ready_s.max()) + TAIL * float(fastest_s.max()), begins_s + LEAST_S)
+        self.edges_s = np.linspace(begins_s, ends_s, SLOTS + 1)
         self.slot_s = float(self.edges_s[1] - self.edges_s[0])
         index = np.array(needs.index)
         self.groups = [

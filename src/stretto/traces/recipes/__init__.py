@@ -64,9 +64,10 @@ def prepared(workload: Workload, recipe: str) -> Workload:
             raise InputError(f"recipe {name}: parameters must be key=value, each once, got {part!r}")
         texts[key] = value
     chosen = RECIPES[name]
-    made = chosen.prepare(
-        workload, chosen.parameters(**settings_of(chosen.parameters, texts, space=f"recipe {name}"))
-    )
+    values = settings_of(chosen.parameters, texts, space=f"recipe {name}")
+    if values.get("seed", 0) < 0:
+        raise InputError(f"recipe {name}: seed must be >= 0, got {values['seed']}")
+    made = chosen.prepare(workload, chosen.parameters(**values))
     if not made.jobs:
         raise InputError(f"recipe {recipe}: expected one that leaves jobs of {workload.name}, none is left")
     return made
