@@ -1,14 +1,23 @@
 """The table in the terminal, as a pipe sees it."""
 
 import io
+import sys
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
+from stretto.cli.printing import show_report
 from stretto.report import comparison_table, run_summary
 
 from .made_runs import a_comparison, a_run
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def piped(table: Table, width: int = 80) -> str:
@@ -50,9 +59,12 @@ def test_a_narrow_terminal_leaves_columns_out_and_never_a_name_or_a_digit(
     assert {word for word in text.replace("*", " ").split() if word[0].isdigit()} <= figures
 
 
-def test_what_would_drive_a_terminal_is_spelt_out() -> None:
-    text = piped(run_summary(a_run("sia\x1b[31m", jobs=5)))
-    assert "\x1b" not in text
+def test_a_name_that_would_drive_a_terminal_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    show_report(run_summary(a_run("sia\x1b]0;owned\x07", jobs=5)))
+    assert "\x1b]0" not in terminal.getvalue()
+    assert "\\x1b]0;owned" in terminal.getvalue()
 
 
 def test_policies_come_best_first() -> None:

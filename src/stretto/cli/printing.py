@@ -93,6 +93,11 @@ def _tightened(
 def show_report(table: "Table") -> None:
     """A table that was laid out for a terminal; on a pipe its cells, and what stands around on stderr."""
     if sys.stdout.isatty():
+        from rich.text import Text
+
+        # What data sets and clusters are called stands around the cells.
+        table.title = Text(harmless(str(table.title or "")))
+        table.caption = Text("\n".join(map(harmless, str(table.caption or "").splitlines())))
         _show_rich(table)
         return
     columns = [[str(cell) for cell in column.cells] for column in table.columns]

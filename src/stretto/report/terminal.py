@@ -98,7 +98,7 @@ def _cell(cell: Cell, after: str) -> Text:
 
 def _table(title: str, caption: str) -> Table:
     return Table(
-        title=Text(_printable(title)),
+        title=Text(title),
         caption=Text(caption) if caption else None,
         box=box.SIMPLE_HEAD,
         title_justify="left",
@@ -108,11 +108,6 @@ def _table(title: str, caption: str) -> Table:
         pad_edge=False,
         padding=(0, 1),
     )
-
-
-def _printable(text: str) -> str:
-    """The text with control characters spelt out: a trace may be called what would drive a terminal."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _caption(comparison: Comparison, standings: Standings, left_out: Sequence[Column]) -> str:

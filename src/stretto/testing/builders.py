@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from stretto.model import (
+    NOTHING_OBSERVED,
     Allocation,
     Cluster,
     Configurations,
+    Evidence,
     GpuType,
     IntArray,
     Job,
@@ -23,6 +25,7 @@ from stretto.model import (
     Shares,
     Snapshot,
     Speeds,
+    TrainingLimits,
     Trigger,
     Why,
     ints,
@@ -67,6 +70,25 @@ def a_snapshot(
     )
     usable = np.ones(len(cluster.nodes), dtype=np.bool_)
     return Snapshot(1, now_s, cluster, usable, table, placement, due=due, memory=memory)
+
+
+def some_limits(types: int) -> TrainingLimits:
+    """Batches of a training that may grow far, alike on so many GPU types, with replicas of one GPU."""
+    return TrainingLimits(
+        init_batch=32,
+        max_batch=4096,
+        min_local=np.full(types, 8),
+        max_local=np.full(types, 256),
+        single_per_s=np.full(types, 100.0),
+        replica_gpus=np.ones(types, dtype=np.int64),
+        restart_s=30.0,
+        reach_gpus=512,
+    )
+
+
+def nothing_shown(jobs: int, types: int) -> list[Evidence]:
+    """Evidence of trainings that have shown nothing so far."""
+    return [Evidence(some_limits(types), (NOTHING_OBSERVED,) * types, np.nan, np.nan) for _ in range(jobs)]
 
 
 def some_progress(jobs: int, **columns: Any) -> Progress:

@@ -15,14 +15,12 @@ from tests.drawn import scaled
 
 from stretto.model import (
     NO_CONSTRAINTS,
-    NOTHING_OBSERVED,
     Adaptivity,
     Allocation,
     Cluster,
     Configurations,
     Constraints,
     Durations,
-    Evidence,
     GpuType,
     Job,
     JobId,
@@ -31,7 +29,6 @@ from stretto.model import (
     Reward,
     Snapshot,
     Speeds,
-    TrainingLimits,
     Why,
     cluster_of,
     lowest_gpus,
@@ -40,25 +37,20 @@ from stretto.place import load_placer
 from stretto.policies import load_policy
 from stretto.policies.stretto.policy import Stretto
 from stretto.scheduler.round import Scheduler, decide
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
+from stretto.testing.builders import (
+    a_cluster,
+    a_job,
+    a_snapshot,
+    grant,
+    nothing_shown,
+    some_progress,
+    speeds_of,
+)
 
 NOW_S = 10_000.0
 SIZES = (3, 5, 6, 7, 10, 12)
 RIGID: Mapping[str, Any] = {"adaptivity": Adaptivity.RIGID}
 POLICIES = pytest.mark.parametrize("policy", ["stretto", "sia"])
-
-
-def limits(types: int) -> TrainingLimits:
-    return TrainingLimits(
-        init_batch=32,
-        max_batch=4096,
-        min_local=np.full(types, 8),
-        max_local=np.full(types, 256),
-        single_per_s=np.full(types, 100.0),
-        replica_gpus=np.ones(types, dtype=np.int64),
-        restart_s=30.0,
-        reach_gpus=512,
-    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +86,7 @@ def snapshot_of(
         allocations=held,
         now_s=NOW_S,
         known_progress=some_progress(count, **progress),
-        known_evidence=[Evidence(limits(types), (NOTHING_OBSERVED,) * types, np.nan, np.nan)] * count,
+        known_evidence=nothing_shown(count, types),
         known_work=np.full(count, left),
         known_estimates=Durations(np.full(count, np.nan), np.full(count, np.nan)),
     )

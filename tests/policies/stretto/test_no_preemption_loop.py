@@ -1,6 +1,6 @@
 """Nobody is stopped and started in turns: for what a job is stopped has to have happened."""
 
-from math import isfinite
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,30 +9,32 @@ from tests.sim.test_nobody_starves import CLUSTERS, RESTART_S, workloads
 
 from stretto.model import Adaptivity, Cluster, GpuType, Job, JobId, Policy, cluster_of
 from stretto.policies import load_policy
+from stretto.sim.result import Result
 from stretto.sim.run import Setup, simulate
 from stretto.sim.settings import SimSettings
 from stretto.traces.workload import Truth, Workload
 
 
 def stops_without_cause(workload: Workload, cluster: Cluster, policy: Policy) -> int:
-    """Restarts of jobs beyond one for each time that one came, ended or was late while they were there.
+    """Stops of jobs beyond one for each time that one came, ended or was late while they were there.
 
-    A deadline may also come near while they are there, so that it cannot wait any longer.
+    A job that changes its size is not stopped, though a recorded one restarts.
     """
     result = simulate(workload, Setup(cluster, policy, SimSettings(restart_s=RESTART_S)))
     submitted_s, deadline_s = result.requests.submitted_s, result.requests.deadline_s
     times_s = [*submitted_s, *result.completed_s, *deadline_s]
-    comes_near = [(since, due) for since, due in zip(submitted_s, deadline_s, strict=True) if isfinite(due)]
-    lives = zip(submitted_s, result.completed_s, result.restarts, strict=True)
-    return sum(
-        max(
-            0,
-            int(count)
-            - sum(since < at < until for at in times_s)
-            - sum(began < until and since < due for began, due in comes_near),
-        )
-        for since, until, count in lives
-    )
+    lives = zip(submitted_s, result.completed_s, stops_of(result), strict=True)
+    return sum(max(0, count - sum(since < at < until for at in times_s)) for since, until, count in lives)
+
+
+def stops_of(result: Result) -> list[int]:
+    """(jobs,) how often each had GPUs, none for a while, and then some again."""
+    row, start_s, end_s, _, _ = result.history.columns()
+    stretches = zip(row.tolist(), start_s.tolist(), end_s.tolist(), strict=True)
+    stops = [0] * len(result.completed_s)
+    for (job, _, until_s), (next_job, from_s, _) in pairwise(sorted(stretches)):
+        stops[job] += job == next_job and from_s > until_s
+    return stops
 
 
 @settings(max_examples=scaled(1_000), deadline=None)

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from stretto.model import (
-    NOTHING_OBSERVED,
     Adaptivity,
     Cluster,
     Configurations,
     Constraints,
     Durations,
-    Evidence,
     FairShare,
     GpuType,
     Job,
@@ -25,7 +23,6 @@ from stretto.model import (
     Reward,
     Snapshot,
     Speeds,
-    TrainingLimits,
     cluster_of,
 )
 from stretto.place import load_placer
@@ -34,7 +31,15 @@ from stretto.policies.stretto.lifetimes import Lifetimes
 from stretto.policies.stretto.policy import Remembered, Stretto
 from stretto.policies.stretto.promises import Promises
 from stretto.scheduler.round import Scheduler, decide
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
+from stretto.testing.builders import (
+    a_cluster,
+    a_job,
+    a_snapshot,
+    grant,
+    nothing_shown,
+    some_progress,
+    speeds_of,
+)
 
 NOW_S = 10_000.0
 RIGID: Mapping[str, Any] = {"adaptivity": Adaptivity.RIGID}
@@ -55,19 +60,6 @@ class InProportion:
         return speeds_of(columns, per_s * columns.gpus, types=types, requested_per_s=requested_per_s)
 
 
-def limits(types: int) -> TrainingLimits:
-    return TrainingLimits(
-        init_batch=32,
-        max_batch=4096,
-        min_local=np.full(types, 8),
-        max_local=np.full(types, 256),
-        single_per_s=np.full(types, 100.0),
-        replica_gpus=np.ones(types, dtype=np.int64),
-        restart_s=30.0,
-        reach_gpus=512,
-    )
-
-
 def shown(
     jobs: Sequence[Job],
     cluster: Cluster = ONE_GPU,
@@ -85,7 +77,7 @@ def shown(
         allocations=rest.pop("held", None),
         now_s=rest.pop("now_s", NOW_S),
         known_progress=some_progress(len(jobs), **(progress or {})),
-        known_evidence=[Evidence(limits(types), (NOTHING_OBSERVED,) * types, np.nan, np.nan) for _ in jobs],
+        known_evidence=nothing_shown(len(jobs), types),
         known_work=np.array(left or [1e5] * len(jobs), dtype=np.float64),
         known_estimates=Durations(nothing, np.array(estimates_s or nothing, dtype=np.float64)),
         **rest,

@@ -9,12 +9,10 @@ import pytest
 
 from stretto.model import (
     NO_CONSTRAINTS,
-    NOTHING_OBSERVED,
     Adaptivity,
     Cluster,
     Constraints,
     Durations,
-    Evidence,
     FairShare,
     GpuType,
     Job,
@@ -24,7 +22,6 @@ from stretto.model import (
     NodeId,
     Reward,
     Shares,
-    TrainingLimits,
     Why,
     cluster_of,
     powers_and_whole_nodes,
@@ -32,26 +29,21 @@ from stretto.model import (
 )
 from stretto.policies import load_policy
 from stretto.policies.stretto.policy import Stretto
-from stretto.testing.builders import a_cluster, a_job, a_snapshot, grant, some_progress, speeds_of
+from stretto.testing.builders import (
+    a_cluster,
+    a_job,
+    a_snapshot,
+    grant,
+    nothing_shown,
+    some_progress,
+    speeds_of,
+)
 
 NODE = a_cluster(4)
 PERFECT = [1.0, 2.0, 4.0]  # on 1, 2 and 4 GPUs of one node
 HARDLY = [1.0, 1.1, 1.2]
 A, B = GpuType("A"), GpuType("B")
 TWO_TYPES = cluster_of("two types", (A, 1, 1), (B, 1, 1))
-
-
-def limits(types: int) -> TrainingLimits:
-    return TrainingLimits(
-        init_batch=32,
-        max_batch=4096,
-        min_local=np.full(types, 8),
-        max_local=np.full(types, 256),
-        single_per_s=np.full(types, 100.0),
-        replica_gpus=np.ones(types, dtype=np.int64),
-        restart_s=30.0,
-        reach_gpus=512,
-    )
 
 
 def allocate(
@@ -69,7 +61,7 @@ def allocate(
     **speeds: Any,
 ) -> Shares:
     types = len(cluster.types)
-    shown = [Evidence(limits(types), (NOTHING_OBSERVED,) * types, np.nan, np.nan) for _ in jobs]
+    shown = nothing_shown(len(jobs), types)
     snapshot = a_snapshot(
         *jobs,
         cluster=cluster,

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from stretto.model import ANY_NUMBER, BoolArray, IntArray, JobTable, Snapshot, Speeds
-from stretto.policies.sia.asks import Asks, first_sizes
 from stretto.policies.sia.columns import Pools
+from stretto.policies.sia.requests import GpuRequests, first_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Ranges:
     ) -> "Ranges":
         """Those of some jobs, by their rows; seen and growth: as `ConfigurationSet.of` has them."""
         jobs, offered = snapshot.jobs.of_rows(rows), speeds.configurations
-        asks = Asks.of(snapshot, speeds, rows)
+        asks = GpuRequests.of(snapshot, speeds, rows)
         fixed, replica, fewest, most = asks.fixed, asks.replica, asks.fewest, asks.most
         # What each may have by its range and growth, type by type, and what it holds though it may not.
         seen = seen[rows]

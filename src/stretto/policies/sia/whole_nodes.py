@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from stretto.model import BoolArray, Cluster, IntArray, Snapshot, Speeds, frozen
-from stretto.policies.sia.asks import Asks
+from stretto.policies.sia.requests import GpuRequests
 
 NO_LIMIT = 1 << 62  # GPUs: more than a node has
 
@@ -36,7 +36,7 @@ class Unsplit:
             return cls((), ((),) * len(cluster.types))
         runs = jobs.held_gpus > 0
         stays = runs & (jobs.progress.recovering | ~jobs.preemptible)
-        asks = Asks.of(snapshot, speeds, np.arange(len(jobs)))
+        asks = GpuRequests.of(snapshot, speeds, np.arange(len(jobs)))
         rows = np.flatnonzero(asks.fixed & ~stays)
         # Those that run come first, so that they can stay where they are.
         rows = np.concatenate([rows[runs[rows]], rows[~runs[rows]]])

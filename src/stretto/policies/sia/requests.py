@@ -9,7 +9,7 @@ from stretto.model import BoolArray, Cluster, Configurations, IntArray, JobTable
 
 
 @dataclass(frozen=True, eq=False)
-class Asks:
+class GpuRequests:
     """What some jobs ask for; columns are (jobs,) or (jobs, types)."""
 
     request: IntArray  # (jobs, types) GPUs asked for, reserved, or held by a job that may not be stopped
@@ -22,7 +22,7 @@ class Asks:
     most: IntArray  # (jobs, types)
 
     @classmethod
-    def of(cls, snapshot: Snapshot, speeds: Speeds, rows: IntArray) -> "Asks":
+    def of(cls, snapshot: Snapshot, speeds: Speeds, rows: IntArray) -> "GpuRequests":
         """Those of some jobs, by their rows."""
         jobs, cluster = snapshot.jobs.of_rows(rows), snapshot.cluster
         request, reserved, nodes = _requests(jobs, cluster)
