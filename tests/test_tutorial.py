@@ -74,6 +74,8 @@ def test_a_training_makes_room_for_a_guest_and_grows_again(
         assert follow == ["stretto", "logs", "-f", "digits"]
         with service.client() as client:
             until(lambda: gpus_of(client, "digits") == 4, what="the training has four workers")
+            # GPUs are given before there are workers, and only a worker has a log.
+            until(lambda: described(client, "digits")["state"] == "RUNNING", what="they run")
             until(lambda: "on 4 workers" in "".join(client.log("digits")), what="and says so")
             guest, listed = commands_below("Watch it make room")[:2]
             began_s = time.monotonic()
