@@ -88,8 +88,10 @@ def test_one_with_a_duration_scales_with_its_gpus_whatever_the_model_does() -> N
 
 def test_sia_gives_it_gpus_that_a_training_of_its_model_would_make_nothing_of() -> None:
     def most_held(model: str, purpose: Purpose) -> int:
+        steps = 1e6 if purpose is Purpose.BATCH_INFERENCE else nan
         job = inferring(model=model, purpose=purpose, max_gpus=16, adaptivity=Adaptivity.STRONG_SCALING)
-        workload = Workload("one", [job], [Truth(nan, steps=1e6)])
+        steps = 1e6 if purpose is Purpose.BATCH_INFERENCE else nan
+        workload = Workload("one", [job], [Truth(nan, steps=steps)])
         run = seen(load_policy("sia"), workload, cluster_of("c", (T4, 4, 4)), SimSettings())
         return max(int(snapshot.jobs.held_gpus.max()) for snapshot in run.snapshots if len(snapshot.jobs))
 

@@ -86,6 +86,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             comparison.figure6,
             39,
             "32 min",
+            causes=cornucopia_causes.figure6,
         ),
         Experiment(
             "cornucopia-venus",
@@ -205,6 +206,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             ones.figure15_grown,
             12,
             "20 min",
+            causes=ones_causes.figure15_grown,
         ),
         Experiment(
             "ones-fig17",
@@ -222,6 +224,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             ones.figure17_grown,
             48,
             "11 min",
+            causes=ones_causes.figure17_grown,
         ),
         Experiment("sia-table3", "Sia (SOSP 2023), table 3", "sia", sia.table3, 36, causes=sia_causes.table3),
         Experiment(

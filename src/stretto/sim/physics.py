@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from stretto.estimate.efficiency import gain
 from stretto.model import (
     Allocation,
     BoolArray,
@@ -27,7 +26,7 @@ from stretto.sim.live_knowledge import LiveKnowledge
 from stretto.sim.settings import Knowledge, SimSettings
 from stretto.sim.truth.recorded import RecordedRuns, Tables, reach_of
 from stretto.sim.truth.serving import ServingRun
-from stretto.sim.truth.training import TrainingRun, TrainingTruth
+from stretto.sim.truth.training import TrainingRun, TrainingTruth, step_gain, steps_left
 from stretto.traces.learning import LearningCurve
 
 _NOTHING_REPORTED = np.zeros(0)
@@ -317,24 +316,6 @@ class Physics:
         from_s = ends_s[run.epoch - 1] if run.epoch else 0.0
         within = (run.progress - before) / (ends[run.epoch] - before)
         return ends_s[-1], ends_s[-1] - (from_s + within * (ends_s[run.epoch] - from_s))
-
-
-@lru_cache(maxsize=65_536)
-def steps_left(truth: TrainingTruth, fixed_batch: int, epoch: int) -> float:
-    """Steps from the start of an epoch to the end of the training: of a fixed batch, or (0) the initial."""
-    starts = (0.0, *truth.epoch_ends[:-1])
-    return sum(
-        (truth.epoch_ends[index] - starts[index]) / step_gain(truth, fixed_batch, index)
-        for index in range(epoch, len(truth.epoch_ends))
-    )
-
-
-def step_gain(truth: TrainingTruth, fixed_batch: int, epoch: int) -> float:
-    """Progress of one step at a fixed batch, in steps of the initial one; 1 where no batch is fixed."""
-    if not fixed_batch:
-        return 1.0
-    grad_sqr, grad_var = truth.grad_stats(fixed_batch, epoch)
-    return float(gain(fixed_batch, truth.limits.init_batch, grad_var, grad_sqr))
 
 
 @lru_cache(maxsize=4096)

@@ -30,6 +30,7 @@ from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.recorded import RecordedRuns
 from stretto.sim.truth.scaling import Curves
 from stretto.sim.truth.serving import ServingRun, serving_truth
+from stretto.sim.truth.stated_steps import StatedSteps, training_of
 from stretto.sim.truth.training import TrainingRun, TrainingTruth, true_observations
 from stretto.traces.learning import LearningCurve
 from stretto.traces.workload import Truth, Workload
@@ -45,7 +46,8 @@ def physics_of(
     """The truth of every job of a workload on a cluster.
 
     A job whose trace gives a duration runs by the clock. One without runs by the profile of its model, else
-    by the catalogue's, and accepts only GPU types on which that runs. Raises InputError for a model that
+    by the catalogue's, and accepts only GPU types on which that runs. It ends after the steps that the trace
+    gives, else with its model's last epoch. Raises InputError for a model that
     neither knows, and for a job that could run nowhere.
     """
     _check_curves(workload, settings)
@@ -109,6 +111,7 @@ class _Truths:
     settings: SimSettings
     profiles: ProfileLibrary | None
     made: dict[tuple[str, LearningCurve | None], TrainingTruth] = field(default_factory=dict)
+    ended: dict[tuple[TrainingTruth, float, int], StatedSteps] = field(default_factory=dict)
     shown: dict[tuple[str, int], TrainingLimits] = field(default_factory=dict)
     told: dict[TrainingTruth, tuple[Observations, ...]] = field(default_factory=dict)
     learned: dict[TrainingTruth, ModelKnowledge] = field(default_factory=dict)
@@ -118,6 +121,13 @@ class _Truths:
         if (job.model, learning) not in self.made:
             self.made[job.model, learning] = self._make(job, learning)
         return self.made[job.model, learning]
+
+    def ending(self, trained: TrainingTruth, steps: float, batch: int) -> StatedSteps:
+        """The same that ends after so many steps of a batch; equal jobs share it."""
+        key = (trained, steps, batch)
+        if key not in self.ended:
+            self.ended[key] = training_of(trained, steps, batch)
+        return self.ended[key]
 
     def visible(self, job: Job, limits: TrainingLimits) -> TrainingLimits:
         """What schedulers are told: in the artifact, no batch above the submitted one is considered."""
@@ -165,15 +175,17 @@ def _run(job: Job, known: Truth, truths: _Truths, settings: SimSettings, seed: i
     if job.purpose is Purpose.SERVING:
         serves = serving_truth(job, known.duration_s, truths.of(job), truths.cluster)
         return ServingRun(serves, serves.limits, 0, settings, truths.foreseen(serves))
-    truth = truths.of(job, known.learning)
+    trained = truths.of(job, known.learning)
+    says = known.learning is None and not isnan(known.steps)
+    truth = truths.ending(trained, known.steps, job.batch_size) if says else trained
     fixed = settings.batches is Batches.TUNED or job.adaptivity is not Adaptivity.ADAPTIVE
     return TrainingRun(
         truth=truth,
         visible=truths.visible(job, truth.limits),
         fixed_batch=(job.batch_size or truth.limits.init_batch) if fixed else 0,
         settings=settings,
-        foreseen=truths.foreseen(truth),
-        of_model=truths.shared(truth),
+        foreseen=truths.foreseen(trained),
+        of_model=truths.shared(trained),
         measuring=Measuring(job.model, settings.speed_error, seed),
     )
 
@@ -230,7 +242,8 @@ class _Tables:
         run = self.training.get(row)
         if run is None:
             return self.curves.of(job, self.type_speed[row])
-        key = (id(run.truth), job.batch_size)
+        truth = run.truth.trained if isinstance(run.truth, StatedSteps) else run.truth
+        key = (id(truth), job.batch_size)
         if key not in self.made:
             infers = job.purpose is Purpose.BATCH_INFERENCE  # its progress counts in batches of one replica
             batch = run.truth.limits.init_batch if infers else job.batch_size or run.truth.limits.init_batch

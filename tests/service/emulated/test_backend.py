@@ -7,7 +7,7 @@ import pytest
 from stretto.backends.protocol import NoSuchWorker
 from stretto.model import InputError
 from stretto.service.emulated.truth import Truths
-from stretto.service.scheduling.estimates import limits_of
+from stretto.service.scheduling.estimates import limits_of, work_left
 from stretto.service.state import events as happened
 from stretto.sim.settings import SimSettings
 
@@ -370,6 +370,29 @@ def test_a_job_that_infers_passes_its_items_forward_and_is_twice_as_fast_on_two_
     for workers in (1, 2):
         played(lambda workers=workers: play(workers))  # type: ignore[misc]
     assert taken[2] == pytest.approx(taken[1] / 2)
+
+
+@pytest.mark.parametrize("batch", [128, 512])
+def test_a_training_ends_after_the_steps_that_its_file_states(batch: int) -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings())
+        stage.submit(
+            "1", f"run: true\nmodel: resnet18-cifar10\nbatch: {{init: {batch}}}\nstop: {{steps: 1000}}\n"
+        )
+        record = stage.log_writer.state.jobs["1"]
+        truth = Truths(stage.log_writer.state.cluster, SimSettings()).run_of(record).run.truth  # type: ignore
+        names = await stage.start("1", 1, TWO[:1])
+        step_s, _ = truth.step(0, (1,), batch)
+        stage.go_to(truth.restart_s + 500 * step_s)
+        left = work_left(record)
+        stage.go_to(truth.restart_s + 1e6)
+        assert (await stage.shown(names[0])).ended_s == pytest.approx(1000 * step_s + truth.restart_s)
+        last: Any = stage.reports("1")[-1]
+        assert last["finished"] is True
+        assert last["progress_steps"] == pytest.approx(1000)
+        assert 0 < left < 1000
+
+    played(play)
 
 
 @pytest.mark.parametrize(("workers", "late"), [(1, 1.0), (2, 0.0)])

@@ -44,6 +44,7 @@ OF_OPTIMUS = (
         only="optimus",
     ),
 )
+USUAL = Switch("every job has its model's usual batch", made=TRACE)
 OF_ONES = (
     Switch(
         "long jobs of ONES shrink whether any waits or not", {"policy.always_scale_down": "true"}, only="ones"
@@ -58,7 +59,15 @@ OF_ONES = (
 
 def figure15(request: Request) -> Series:
     """Completion, execution and queuing times on 64 GPUs."""
-    switches = (*OF_OPTIMUS, *OF_ONES[:2])
+    return _figure15(request, TRACE, (*OF_OPTIMUS, *OF_ONES[:2]))
+
+
+def figure15_grown(request: Request) -> Series:
+    """The same with batches that grow with the GPUs asked for."""
+    return _figure15(request, GROWN, (USUAL, *OF_OPTIMUS))
+
+
+def _figure15(request: Request, trace: str, switches: Sequence[Switch]) -> Series:
     figures = (
         *(
             Figure(f"ones less than {policy}", "avg_jct_reduction", JCT_REDUCTION[policy])
@@ -77,7 +86,7 @@ def figure15(request: Request) -> Series:
             *(Value(metrics.mean(runs[policy].execution_s)) for policy in ("optimus", "drl")),
         ]
 
-    return Series(figures, tuple(switched_runs(request, _specs(request, (64,), 3), switches, measure)))
+    return Series(figures, tuple(switched_runs(request, _specs(request, (64,), 3, trace), switches, measure)))
 
 
 def figure17(request: Request) -> Series:
@@ -88,6 +97,15 @@ def figure17(request: Request) -> Series:
         Switch("owners' batches grow with the GPUs that they ask for", made=GROWN),
         Switch("three hours of arrivals", trace={"hours": "3"}),
     )
+    return _figure17(request, TRACE, switches)
+
+
+def figure17_grown(request: Request) -> Series:
+    """The same with batches that grow with the GPUs asked for."""
+    return _figure17(request, GROWN, (USUAL, *OF_OPTIMUS))
+
+
+def _figure17(request: Request, trace: str, switches: Sequence[Switch]) -> Series:
     sizes = (min(GPUS), max(GPUS))
     pairs = [(gpus, policy) for gpus in sizes for policy in ("tiresias", "optimus", "drl")]
     figures = tuple(
@@ -102,12 +120,12 @@ def figure17(request: Request) -> Series:
         }
         return [_reduction(by_size[gpus], policy) for gpus, policy in pairs]
 
-    return Series(figures, tuple(switched_runs(request, _specs(request, sizes, 1), switches, measure)))
+    return Series(figures, tuple(switched_runs(request, _specs(request, sizes, 1, trace), switches, measure)))
 
 
-def _specs(request: Request, sizes: Sequence[int], hours: int) -> list[RunSpec]:
+def _specs(request: Request, sizes: Sequence[int], hours: int, trace: str) -> list[RunSpec]:
     return [
-        spec_of(request, gpus, hours, TRACE, policy, seed)
+        spec_of(request, gpus, hours, trace, policy, seed)
         for gpus in sizes
         for policy in policies_of()
         for seed in SEEDS

@@ -3,10 +3,10 @@
 A job runs by the clock if it states `expected_time`, or if its label `emulated.duration_s` says how long it
 really takes. It takes so long on what it asks for, and is faster or slower elsewhere as recorded jobs are.
 One that states neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by
-epoch. If its purpose is batch inference, it passes `stop.steps` times `batch.init` items forward. One that
-serves does so for as long as it states, with batches that take what a pass forward of its `model` does. Any
-other runs for an hour. So does one that may mix GPU types, unless it says how long it takes. How fast a
-training of the catalogue is on several types at once is not known.
+epoch, for `stop.steps` where it states them. If its purpose is batch inference, it passes `stop.steps` times
+`batch.init` items forward. One that serves does so for as long as it states, with batches that take what a
+pass forward of its `model` does. Any other runs for an hour. So does one that may mix GPU types, unless it
+says how long it takes. How fast a training of the catalogue is on several types at once is not known.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ from stretto.sim.truth.inference import InferenceTruth, inference_truth
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.scaling import Curves
 from stretto.sim.truth.serving import ServingRun, ServingTruth, serving_truth
+from stretto.sim.truth.stated_steps import training_of
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
 
 USUAL_S = 3600.0  # of a job of which nothing is known; chosen: an hour is easy to recognise
@@ -115,7 +116,12 @@ class Truths:
         elif truth is not None:
             fixed = self.settings.batches is Batches.TUNED or record.job.adaptivity is not Adaptivity.ADAPTIVE
             batch = (record.job.batch_size or truth.limits.init_batch) if fixed else 0
-            return Training(TrainingRun(truth, truth.limits, batch, self.settings), self.cluster)
+            steps_of_one = 1.0
+            if record.spec.stop is not None and record.spec.stop.steps:
+                truth = training_of(truth, record.spec.stop.steps, record.job.batch_size)
+                steps_of_one = record.spec.stop.steps / truth.epoch_ends[-1]
+            run = TrainingRun(truth, truth.limits, batch, self.settings)
+            return Training(run, self.cluster, steps_of_one)
         table = self.curves.of(record.job, np.array([gpu_type.speed for gpu_type in self.cluster.types]))
         keeps = self.settings.checkpoints if record.job.checkpoints is None else record.job.checkpoints
         return Recorded(duration_s or USUAL_S, table, self.cluster, self.settings, keeps)
@@ -138,6 +144,7 @@ class Training:
 
     run: TrainingRun
     cluster: Cluster
+    steps_of_one: float = 1.0  # steps as its owner counts them, in one of progress
     told: set[tuple[int, int, int, int]] = field(default_factory=set)  # operating points, by type
 
     @property
@@ -194,11 +201,11 @@ class Training:
         if isinstance(run.truth, ServingTruth):
             return self._report_of_serving(run.truth)
         told: dict[str, Any] = {
-            "step": int(run.progress),
+            "step": int(run.progress * self.steps_of_one),
             "epoch": run.epoch,
             "samples": run.samples,
             "dataset_samples": ends[-1] * limits.init_batch / len(ends),
-            "progress_steps": run.progress,
+            "progress_steps": run.progress * self.steps_of_one,
             "init_batch": limits.init_batch,
             "max_batch": limits.max_batch,
             "batch": run.replicas * run.local_batch * (run.accumulation + 1) if run.shape else None,
@@ -240,7 +247,7 @@ class Training:
     def restore(self, report: Mapping[str, Any]) -> None:
         """Progress is what counts; operating points are measured again, and dropped where they are known."""
         self.run.epoch = int(report.get("epoch", 0))
-        self.run.progress = float(report.get("progress_steps", 0.0))
+        self.run.progress = float(report.get("progress_steps", 0.0)) / self.steps_of_one
         self.run.samples = float(report.get("samples", 0.0))
 
     def profile(self) -> dict[str, Any]:

@@ -48,9 +48,10 @@ def job_file(job: Job, truth: Truth, cluster: Cluster, epochs: int = 0) -> str:
             "latency": f"{job.latency_s * 1e3:.6f}ms",
             "requests_per_s": job.requests_per_s,
         }
-    if job.purpose is Purpose.BATCH_INFERENCE and not isnan(truth.steps):
+    by_clock = job.purpose is Purpose.TRAINING and not isnan(truth.duration_s)
+    if job.purpose is not Purpose.SERVING and not by_clock and not isnan(truth.steps):
         entries["stop"] = {"steps": max(round(truth.steps), 1)}
-    elif job.purpose is Purpose.TRAINING and isnan(truth.duration_s) and epochs:
+    elif job.purpose is Purpose.TRAINING and not by_clock and epochs:
         entries["stop"] = {"epochs": epochs}
     if not isnan(truth.duration_s):
         speed = cluster.types[cluster.type_index(truth.gpu_type)].speed if truth.gpu_type else 1.0

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stretto.estimate.efficiency import GradientNoise
+from stretto.estimate.efficiency import GradientNoise, gain
 from stretto.estimate.fit import fit
 from stretto.estimate.goodput import BatchLimits, best_batch
 from stretto.estimate.published_fit import published_fit
@@ -366,3 +366,21 @@ def _local_batches(truth: TrainingTruth, kind: int, replicas: int) -> list[int]:
     least = int(limits.min_local[kind])
     most = max(min(truth.most_local(kind, replicas), ceil(limits.max_batch / replicas)), least)
     return sorted({round(batch) for batch in np.geomspace(least, most, BATCHES).tolist()})
+
+
+@lru_cache(maxsize=65_536)
+def steps_left(truth: TrainingTruth, fixed_batch: int, epoch: int) -> float:
+    """Steps from the start of an epoch to the end of the training: of a fixed batch, or (0) the initial."""
+    starts = (0.0, *truth.epoch_ends[:-1])
+    return sum(
+        (truth.epoch_ends[index] - starts[index]) / step_gain(truth, fixed_batch, index)
+        for index in range(epoch, len(truth.epoch_ends))
+    )
+
+
+def step_gain(truth: TrainingTruth, fixed_batch: int, epoch: int) -> float:
+    """Progress of one step at a fixed batch, in steps of the initial one; 1 where no batch is fixed."""
+    if not fixed_batch:
+        return 1.0
+    grad_sqr, grad_var = truth.grad_stats(fixed_batch, epoch)
+    return float(gain(fixed_batch, truth.limits.init_batch, grad_var, grad_sqr))
