@@ -7,7 +7,6 @@ import pytest
 
 from stretto.experiments.all_tables import CAUSES, Table, read_all
 from stretto.experiments.causes import Causes
-from stretto.experiments.findings import WITHOUT_SERIES
 from stretto.experiments.knowledge import knowledge_of
 from stretto.experiments.published import EXPERIMENTS
 from stretto.experiments.results_page import READ, page_of
@@ -50,14 +49,6 @@ def test_each_series_of_switched_assumptions_is_of_a_table_that_has_one(path: Pa
     asked = {(figure.row, figure.metric): figure.paper for figure in causes.series.figures}
     assert all(printed[key] == paper for key, paper in asked.items() if key in printed)
     assert asked.keys() & printed.keys(), "it asks after a figure of its table"
-
-
-@pytest.mark.parametrize("name", WITHOUT_SERIES)
-def test_a_table_that_has_no_series_says_below_its_notes_why_it_differs(name: str) -> None:
-    assert EXPERIMENTS[name].causes is None, "what follows from a series stands below the series"
-    page = (DOCS / "results.md").read_text(encoding="utf-8")
-    section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-    assert all(f"\n- Why: {reading}.\n" in section for reading in WITHOUT_SERIES[name])
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)

@@ -20,6 +20,15 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 NO_SUCH_FILE = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ELOOP}
 NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
 LONGEST_PATH = 200  # characters that are shown of one
+NUMBERS = {  # what typer's parser of numbers calls a wrong one -> what was expected
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "float_parsing": "a number",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+}
 
 # What typer raises where the words make no sense; it exports one leaf of that tree only.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -95,9 +104,25 @@ def _usage(wrong: Exception) -> int:
     context = getattr(wrong, "ctx", None)
     command = context.command_path if context is not None else "stretto"
     unknown = NO_COMMAND.match(message)
+    if (refused := _refused_value(wrong)) is not None:
+        message = refused
     if unknown is not None and command == "stretto" and (ours := ELSEWHERE.get(unknown[1])):
         message = f"{unknown[0]}: expected 'stretto {ours}'"
     return _complain(f"{message.rstrip('.')} (see {command} --help)", WRONG_INPUT)
+
+
+def _refused_value(wrong: Exception) -> str | None:
+    """Which option has which value, and what is expected; None where the parser's own words say it."""
+    errors = getattr(wrong.__cause__ or wrong.__context__, "errors", None)
+    parameter = getattr(wrong, "param", None)
+    if errors is None or parameter is None:
+        return None
+    error = errors()[0]
+    if (expected := NUMBERS.get(error["type"])) is None:
+        return None
+    name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.human_readable_name
+    got = shortened(str(error["input"]), LONGEST_PATH)
+    return f"{name}: expected {expected.format(**error.get('ctx', {}))}, got {got!r}"
 
 
 def _outside(failed: OSError) -> int:

@@ -1,4 +1,4 @@
-"""What follows from the series of switched assumptions, by table, and why tables without one differ.
+"""What follows from the series of switched assumptions, by table.
 
 Figures are the page's affair: these are readings of them, and say which assumption stays, and why.
 """
@@ -206,10 +206,6 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         " On the first day of one the simulator of Sia's authors has Sia's mean, too, within 1 %",
         "A first start that counts as a restart would bring Pollux's restarts to the paper's",
     ),
-}
-
-# Of tables without a series; the figures are those of other tables, or of the decision that is named.
-WITHOUT_SERIES: Mapping[str, Sequence[str]] = {
     "cornucopia-fig6": (
         "The largest reductions are beside ElasticFlow on 320 GPUs, which serves by submission. Beside "
         "Chronus on 960 GPUs inflation is 68 % less, as the paper says",

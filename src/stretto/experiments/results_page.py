@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from stretto.experiments.all_tables import Outcome
 from stretto.experiments.causes_page import SIGNS, series_lines
-from stretto.experiments.findings import WITHOUT_SERIES
 from stretto.experiments.knowledge import knowledge_of
 from stretto.experiments.markdown import cell, duration, in_sentences, number, share
 from stretto.experiments.markdown import table as table_of
@@ -140,7 +139,6 @@ def _section(outcome: Outcome) -> list[str]:
     for policy, words in sorted(table.shown.items()):
         told = knowledge_of(outcome.experiment.name, policy)
         lines.append(f"- Shown to `{policy}`: {_shown(words)}." + (f" {told}." if told else ""))
-    lines += [f"- Why: {reading}." for reading in WITHOUT_SERIES.get(outcome.experiment.name, ())]
     if outcome.why:
         state = "failed" if outcome.failed else "was not made"
         lines.append(f"- Its series of switched assumptions {state}: {cell(outcome.why)}")

@@ -31,10 +31,14 @@ class LocalOptions:
     max_log_bytes: int = option(MAX_LOG_BYTES, cli="--max-log-size", at_least=0)  # 0: any amount
 
     def __post_init__(self) -> None:
-        """Check which user may be which, and which variables are passed on."""
+        """Check which user may be which, which variables are passed on, and the number of slots."""
         if self.run_as and os.geteuid() != 0:
             raise InputError("--run-as: only root can run jobs as other users")
         check_passed_variables(self.pass_env)
+        from stretto.model.cluster import MAX_GPUS_PER_NODE  # here, since it imports NumPy
+
+        if self.slots is not None and self.slots > MAX_GPUS_PER_NODE:
+            raise InputError(f"--slots: expected at most {MAX_GPUS_PER_NODE}, got {self.slots}")
 
     async def open(self, site: Site) -> "Backend":
         """This machine with an agent of our own."""
