@@ -3,10 +3,11 @@
 A job runs by the clock if it states `expected_time`, or if its label `emulated.duration_s` says how long it
 really takes. It takes so long on what it asks for, and is faster or slower elsewhere as recorded jobs are.
 One that states neither, and whose `model` has a measured profile or is in the catalogue, trains epoch by
-epoch, for `stop.steps` where it states them. If its purpose is batch inference, it passes `stop.steps` times
-`batch.init` items forward. One that serves does so for as long as it states, with batches that take what a
-pass forward of its `model` does. Any other runs for an hour. So does one that may mix GPU types, unless it
-says how long it takes. How fast a training of the catalogue is on several types at once is not known.
+epoch. Where it states `stop.steps`, it ends after so many. If its purpose is batch inference, it passes
+`stop.steps` times `batch.init` items forward. One that serves does so for as long as it states, with batches
+that take what a pass forward of its `model` does. Any other runs for an hour. So does one that may mix GPU
+types, unless it says how long it takes. How fast a training of the catalogue is on several types at once is
+not known.
 """
 
 from collections.abc import Mapping
