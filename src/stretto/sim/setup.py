@@ -30,8 +30,8 @@ from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.recorded import RecordedRuns
 from stretto.sim.truth.scaling import Curves
 from stretto.sim.truth.serving import ServingRun, serving_truth
-from stretto.sim.truth.stated_steps import StatedSteps, training_of
 from stretto.sim.truth.training import TrainingRun, TrainingTruth, true_observations
+from stretto.sim.truth.training_length import StatedSteps, training_of
 from stretto.traces.learning import LearningCurve
 from stretto.traces.workload import Truth, Workload
 

@@ -35,8 +35,8 @@ from stretto.sim.truth.inference import InferenceTruth, inference_truth
 from stretto.sim.truth.profiles import ProfileLibrary
 from stretto.sim.truth.scaling import Curves
 from stretto.sim.truth.serving import ServingRun, ServingTruth, serving_truth
-from stretto.sim.truth.stated_steps import training_of
 from stretto.sim.truth.training import TrainingRun, TrainingTruth
+from stretto.sim.truth.training_length import training_of
 
 USUAL_S = 3600.0  # of a job of which nothing is known; chosen: an hour is easy to recognise
 DURATION, SAVING = "emulated.duration_s", "emulated.saving_s"  # labels
