@@ -18,8 +18,8 @@ PLAIN = """
 accounting api app arrival async attaching autoscaling axes bar bench branching build built cdf cell charts
 check child class client clock comparison component conductor config connection content dataset default demand
 demo display dot draft entry env equality evict explain export file fill fit fixture fragment frame health
-hierarchy history homogeneous hosting html json knowledge kubeflow label legend length lending lightning main maker
-making markdown network object openapi option outcome parse patience pin play plugin printing privilege
+hierarchy history homogeneous hosting html json knowledge kubeflow label legend lending length lightning main
+maker making markdown network object openapi option outcome parse patience pin play plugin printing privilege
 protocol quantity ratio reading recipe registry remaining reproduce reproduction reserve resizing result retry
 runtime sampler scene serve setup sheet simulate skypilot spec status structured style submit suggestion
 summary svg synthetic target terminal timeline timing top transformers trouble unix waiting watch window
