@@ -13,6 +13,7 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_report
+from stretto.whole_files import write_whole
 
 
 def compare(
@@ -82,7 +83,7 @@ def compare(
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_report(content, report)
-        (out / "runs.json").write_text(json_text({"runs": summaries}) + "\n", encoding="utf-8")
+        write_whole(out / "runs.json", json_text({"runs": summaries}) + "\n")
     except OSError as wrong:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
     if figures is not None and (no_png := write_comparison_figures(content, results, figures)):

@@ -12,6 +12,7 @@ import typer
 
 from stretto.cli import options
 from stretto.cli.printing import say, show_json, show_table
+from stretto.whole_files import write_whole
 
 if TYPE_CHECKING:
     from stretto.experiments.all_tables import Outcome
@@ -241,18 +242,19 @@ def _make_all(
 def _write_page_of(folder: Path, out: Path, figures: Path | None) -> None:
     """The page of all tables, and their figures, from those that earlier commands have printed."""
     from stretto.errors import InputError
-    from stretto.experiments.all_tables import read_all, write_page
+    from stretto.experiments.all_tables import read_all
     from stretto.experiments.published import EXPERIMENTS
     from stretto.experiments.results_page import READ, page_of
 
     if out.suffix != ".md":
         raise InputError(f"--out {out}: expected the name of a file that ends in .md, with --page")
     outcomes = read_all(EXPERIMENTS.values(), folder)
+    if not (made := sum(outcome.table is not None for outcome in outcomes)):
+        raise InputError(f"--page {folder}: expected tables of `reproduce NAME --json`, as NAME.json")
     try:
-        write_page(page_of(outcomes, READ), out)
+        write_whole(out, page_of(outcomes, READ))
     except OSError as wrong:
         raise InputError(f"--out {out}: cannot be written: {wrong.strerror}") from None
-    made = sum(outcome.table is not None for outcome in outcomes)
     say(f"{made} of {len(outcomes)} tables; page: {out}")
     if figures is not None:
         _write_figures_of(outcomes, figures)

@@ -25,6 +25,7 @@ from stretto.experiments.reproduction import (
     data_root,
     verdicts_of,
 )
+from stretto.whole_files import write_whole
 
 PAGE = "results.md"
 CAUSES = "causes"  # the folder of series of switched assumptions, beside the tables
@@ -179,15 +180,8 @@ def write_all(outcomes: Sequence[Outcome], page: str, folder: Path) -> None:
     for outcome in outcomes:
         name = f"{outcome.experiment.name}.json"
         if outcome.made is not None:
-            write_page(json.dumps(outcome.made.as_json(), indent=2) + "\n", folder / name)
+            write_whole(folder / name, json.dumps(outcome.made.as_json(), indent=2) + "\n")
         if outcome.made is not None and outcome.causes is not None:
             (folder / CAUSES).mkdir(exist_ok=True)
-            write_page(json.dumps(outcome.causes.as_json(), indent=2) + "\n", folder / CAUSES / name)
-    write_page(page, folder / PAGE)
-
-
-def write_page(page: str, path: Path) -> None:
-    """Write a page or a table, whole or not at all; raises OSError."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(page, encoding="utf-8")
-    part.replace(path)
+            write_whole(folder / CAUSES / name, json.dumps(outcome.causes.as_json(), indent=2) + "\n")
+    write_whole(folder / PAGE, page)

@@ -17,6 +17,7 @@ from stretto.experiments.spec import RunSpec, run_spec
 from stretto.model import InputError, Loans, Plan, Snapshot, digest, nodes_of
 from stretto.sim.result import Result
 from stretto.sim.run import Setup
+from stretto.whole_files import write_whole
 
 DECISIONS, SPEC, SUMMARY, JOBS = "decisions.jsonl", "run.json", "summary.json", "jobs.csv"
 JOB_COLUMNS = (
@@ -201,7 +202,7 @@ def decide_again(
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json_text(value) + "\n", encoding="utf-8")
+    write_whole(path, json_text(value) + "\n")
 
 
 def _rows(result: Result) -> Iterator[list[Any]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from stretto.report.charts.figure import Figure, Panels
 from stretto.report.figure_file import Names, png_of, svg_file
 from stretto.report.sheet import Sheet
+from stretto.whole_files import write_whole
 
 LIST = "figures"  # the sheet of what is there
 
@@ -27,13 +28,13 @@ def write_figures(folder: Path, drawn: Sequence[Drawn], sheets: Sequence[Sheet],
     why = ""
     for each in drawn:
         document = svg_file(each.figure, names, each.about)
-        (folder / f"{each.name}.svg").write_text(document, encoding="utf-8")
+        write_whole(folder / f"{each.name}.svg", document)
         picture = png_of(document)
         if isinstance(picture, str):
             why = picture
             (folder / f"{each.name}.png").unlink(missing_ok=True)  # of an earlier run: it would be another's
         else:
-            (folder / f"{each.name}.png").write_bytes(picture)
+            write_whole(folder / f"{each.name}.png", picture)
     for sheet in (*sheets, _list(drawn)):
         with (folder / f"{sheet.name}.csv").open("w", newline="", encoding="utf-8") as file:
             sheet.write(file)

@@ -24,6 +24,7 @@ from stretto.report.html import asset, environment, style_of
 from stretto.report.standings import Standings, standings_of
 from stretto.report.tables import columns_of, faster_words, main_lines, pair_lines, run_lines, settings_of
 from stretto.report.wording import plain, plural
+from stretto.whole_files import write_whole
 
 INTERVALS = {
     "traces": "A mean is over runs. Its ± is Student's 95 % interval over traces; seeds of one trace are "
@@ -114,7 +115,7 @@ class Scene:
 
 def write_report(comparison: Comparison, path: Path) -> None:
     """Write the page as UTF-8."""
-    path.write_text(render(comparison), encoding="utf-8")
+    write_whole(path, render(comparison))
 
 
 def render(comparison: Comparison) -> str:

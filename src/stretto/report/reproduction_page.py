@@ -24,11 +24,12 @@ from stretto.report.reproduction import (
 )
 from stretto.report.value_charts import charts_of
 from stretto.report.wording import plural, times
+from stretto.whole_files import write_whole
 
 
 def write_reproduction(content: Reproduced, path: Path) -> None:
     """Write the page as UTF-8."""
-    path.write_text(render_reproduction(content), encoding="utf-8")
+    write_whole(path, render_reproduction(content))
 
 
 def render_reproduction(content: Reproduced) -> str:

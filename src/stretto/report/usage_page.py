@@ -11,6 +11,7 @@ from stretto.report.html import environment, style_of
 from stretto.report.sheet import Sheet
 from stretto.report.usage import MEANINGS, USES, UsageReport, claim, most, name_of, together
 from stretto.report.wording import digits, plural, share
+from stretto.whole_files import write_whole
 
 USAGE = "usage"  # the sheet of all rows
 FIGURES = ("jobs", "gpus", "gpu_hours", "gpu_seconds")
@@ -19,7 +20,7 @@ MOST_ROWS = 1_000  # lines of the table; all are in the sheet
 
 def write_usage(report: UsageReport, path: Path) -> None:
     """Write the page as UTF-8. Raises OSError."""
-    path.write_text(render_usage(report), encoding="utf-8")
+    write_whole(path, render_usage(report))
 
 
 def render_usage(report: UsageReport) -> str:

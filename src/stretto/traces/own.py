@@ -25,6 +25,7 @@ from stretto.traces.reading import Format, JobOfRow
 from stretto.traces.sheet import Sheet, finite_float
 from stretto.traces.table import ABOUT
 from stretto.traces.workload import Outcome, Truth, Workload
+from stretto.whole_files import write_whole
 
 DEADLINE = "deadline_s"  # read, never written: short for `rewards` with a single step of value 1
 AS_THE_WORLD_SAYS: Mapping[str, bool | None] = {"yes": True, "no": False, "": None}
@@ -311,16 +312,16 @@ def write_trace(workload: Workload, path: Path | str) -> None:
     """Write jobs, truths, name, source and whether they are made; the ending of the name chooses the form.
 
     Endings are .csv, .csv.gz and .parquet. The same workload gives the same bytes. Raises InputError for
-    another ending, or where the file cannot be written.
+    another ending, or where the file cannot be written: then it stays as it was.
     """
     path = Path(path)
     try:
         if path.suffix == ".parquet":
-            _write_parquet(workload, path)
+            write_whole(path, _as_parquet(workload, path))
         elif path.name.endswith(".csv.gz"):
-            path.write_bytes(gzip.compress(_as_csv(workload).encode(), mtime=0))
+            write_whole(path, gzip.compress(_as_csv(workload).encode(), mtime=0))
         elif path.suffix == ".csv":
-            path.write_bytes(_as_csv(workload).encode())
+            write_whole(path, _as_csv(workload))
         else:
             raise InputError(f"{path}: expected a name that ends in .csv, .csv.gz or .parquet")
     except OSError as error:
@@ -350,7 +351,7 @@ def _as_csv(workload: Workload) -> str:
     return text.getvalue()
 
 
-def _write_parquet(workload: Workload, path: Path) -> None:
+def _as_parquet(workload: Workload, path: Path) -> bytes:
     try:
         import pyarrow as arrow  # an optional dependency
         from pyarrow import parquet
@@ -362,7 +363,9 @@ def _write_parquet(workload: Workload, path: Path) -> None:
         for column in COLUMNS
     }
     table = arrow.table(columns).replace_schema_metadata(_about(workload))
-    parquet.write_table(table, path)
+    data = io.BytesIO()
+    parquet.write_table(table, data)
+    return data.getvalue()
 
 
 STORED = {str: "string", float: "float64", int: "int64"}
