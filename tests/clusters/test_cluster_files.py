@@ -188,6 +188,11 @@ NODES = "nodes: [{type: t4, gpus: 4}]\n"
             TYPES + "nodes: [{type: t4, gpus: 0}]\n", "gpus must be a whole number >= 1, got 0", id="no GPUs"
         ),
         pytest.param(
+            TYPES + f"nodes: [{{type: t4, gpus: 4, count: {10**20}}}]\n",
+            f"count must be a whole number >= 1 and at most {2**31 - 1}, got 1000",
+            id="more than can be counted",
+        ),
+        pytest.param(
             TYPES + "nodes: [{type: t4, gpus: 2.5}]\n",
             "gpus must be a whole number >= 1, got 2.5",
             id="half a GPU",

@@ -10,6 +10,7 @@ from stretto.traces import read_trace
 
 OWN = "job_id,submitted_s,gpus,duration_s\n"
 OWN_RESERVED = "job_id,submitted_s,gpus,reserved\n"
+OWN_PRIORITY = "job_id,submitted_s,gpus,priority\n"
 OWN_DEADLINE = "job_id,submitted_s,gpus,duration_s,deadline_s\n"
 SIA = "name,time,application,num_replicas,batch_size\n"
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -46,6 +47,12 @@ BAD_ROWS = [
         "a,10,1,5,9",
         "line 2: deadline_s must be due at or after submitted_s, got '9'",
         id="late",
+    ),
+    pytest.param(
+        OWN_PRIORITY,
+        f"a,0,1,{2**63}",
+        f"line 2: priority must be a whole number, got '{2**63}'",
+        id="more than 64 bits",
     ),
     pytest.param(
         OWN_RESERVED, "a,0,1,0:8:t4", "line 2: reserved must be nodes:gpus:type, got '0:8:t4'", id="none"
@@ -123,6 +130,7 @@ def test_a_bad_row_is_refused_in_one_line(tmp_path: Path, header: str, rows: str
 
 GOOD_ROWS = {
     OWN: "good,1,1,5",
+    OWN_PRIORITY: "good,1,1,5",
     OWN_DEADLINE: "good,1,1,5,9",
     OWN_RESERVED: "good,1,8,1:8:t4",
     SIA: "good,1,bert,4,8",

@@ -13,6 +13,7 @@ from stretto.errors import InputError
 from stretto.suggestions import did_you_mean
 
 MOST_BYTES = 16 << 20  # of a file that people write; chosen
+MOST = 2**31 - 1  # of anything that is counted; chosen: arrays can hold it
 MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
 
 
@@ -97,8 +98,9 @@ class Entry:
     def count(self, key: str, default: int | None = None, at_least: int = 1) -> int:
         """A whole number, at least so many."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-            raise self._wrong(key, f"a whole number >= {at_least}", value)
+        if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= MOST:
+            most = f" and at most {MOST}" if isinstance(value, int) and value > MOST else ""
+            raise self._wrong(key, f"a whole number >= {at_least}{most}", value)
         return value
 
     def _value(self, key: str, default: Any) -> Any:

@@ -84,7 +84,7 @@ def _column_of(entry: Field[Any], kind: type) -> Column:
     if kind is int:  # below zero too
 
         def whole(sheet: Sheet) -> Sequence[int]:
-            return sheet.parsed(name, lambda text: int(text or default), 0, "a whole number")
+            return sheet.parsed(name, lambda text: _of_64_bits(text or default), 0, "a whole number")
 
         return Column(name, whole, _text, int)
     if kind is float:
@@ -203,6 +203,14 @@ def read(sheet: Sheet) -> JobOfRow:
     asked = _rows(sheet, JOB_COLUMNS)
     true = _rows(sheet, TRUTH_COLUMNS)
     return lambda row: (Job(**asked(row)), Truth(**true(row)))
+
+
+def _of_64_bits(value: str | int) -> int:
+    """A number that arrays can hold; ValueError."""
+    number = int(value)
+    if abs(number) >= 2**63:
+        raise ValueError(f"expected at most 64 bits, got {number}")
+    return number
 
 
 def _rows(sheet: Sheet, columns: Sequence[Column]) -> Callable[[int], dict[str, Any]]:
