@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.service.http.rig import Rig, a_rig, play, token_of
+from tests.service.http.rig import NOWHERE, Rig, a_rig, play, token_of
 
 from stretto.service.http.rate_limits import Limits
 from stretto.service.state.events import Prioritised
@@ -182,5 +182,18 @@ def test_a_log_is_followed_to_its_end_and_taken_up_where_it_was_left(tmp_path: P
                             break
             await writing
             assert read == whole.decode()
+
+    play(story)
+
+
+@pytest.mark.parametrize("path", ["log", "log/follow"])
+def test_the_log_of_a_job_that_waits_is_not_there_and_why_is_said(tmp_path: Path, path: str) -> None:
+    async def story() -> None:
+        async with a_rig(tmp_path) as rig, rig.client("ada") as ada:
+            job = await rig.submit(**NOWHERE)
+            answer = await ada.get(f"/api/v1/jobs/{job}/{path}")
+            assert answer.status_code == 404
+            why = f"job {job} is PENDING, and a log begins with its worker"
+            assert answer.json()["detail"] == f"no worker '{job}.1.0': {why}"
 
     play(story)

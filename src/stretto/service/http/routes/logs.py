@@ -20,6 +20,8 @@ from stretto.service.http.schemas import LARGEST_NUMBER
 from stretto.service.http.sse import STREAM, LastId, streamed
 from stretto.service.retention.log_retention import age_in_words
 from stretto.service.service import Service
+from stretto.service.state.records import JobRecord
+from stretto.service.state.status import JobState
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -35,8 +37,10 @@ Rank = Annotated[int, Query(ge=0, lt=MOST_WORKERS, description="which worker, by
 Attempt = Annotated[int, Query(ge=0, le=MOST_WORKERS, description="which attempt; 0: the latest")]
 
 
-async def _worker_name(service: Service, caller: Caller, job: str, attempt: int, rank: int) -> str:
-    """The id of a worker: made of the job's own id and of numbers, so that it leads nowhere else.
+async def _worker_of(
+    service: Service, caller: Caller, job: str, attempt: int, rank: int
+) -> tuple[JobRecord, str]:
+    """The job, and a worker's id: made of the job's own and of numbers, so that it leads nowhere else.
 
     Raises 404 for a job that the caller may not see, 410 where its logs were deleted.
     """
@@ -44,7 +48,7 @@ async def _worker_name(service: Service, caller: Caller, job: str, attempt: int,
     if not isnan(record.logs_deleted_s):
         age = age_in_words(record.logs_deleted_s - record.ended_s)
         raise Problem(HTTPStatus.GONE, f"the log of job {job} was deleted {age} after its end")
-    return record.worker_id(attempt or max(record.attempt, 1), rank)
+    return record, record.worker_id(attempt or max(record.attempt, 1), rank)
 
 
 @router.get("/{job}/log", response_model=schemas.LogPiece, responses=DELETED)
@@ -61,8 +65,8 @@ async def log(
     wait_s: Annotated[float, Query(ge=0, le=55, allow_inf_nan=False)] = 0.0,
 ) -> Response:
     """Bytes of what one worker has written, as text; `next_offset` is where to read on."""
-    name = await _worker_name(service, caller, job, attempt, rank)
-    piece = await _piece(service, name, offset, limit, wait_s)
+    record, name = await _worker_of(service, caller, job, attempt, rank)
+    piece = await _piece(service, record, name, offset, limit, wait_s)
     data = piece.data
     if not piece.complete or len(data) == limit:
         data = data[: whole_characters(data)] or data
@@ -93,9 +97,9 @@ async def follow(
     last_event_id: LastId = "",
 ) -> Response:
     """What one worker writes, as server-sent events whose ids are offsets, until it has ended."""
-    name = await _worker_name(service, caller, job, attempt, rank)
+    record, name = await _worker_of(service, caller, job, attempt, rank)
     begin = int(last_event_id) if last_event_id else offset
-    await _piece(service, name, begin, 1, 0.0)  # who is not there is said now, with a status
+    await _piece(service, record, name, begin, 1, 0.0)  # who is not there is said now, with a status
     return streamed(request, caller, _pieces(service, caller, name, begin))
 
 
@@ -119,10 +123,15 @@ async def _pieces(service: Service, caller: Caller, name: str, offset: int) -> A
             return
 
 
-async def _piece(service: Service, name: str, offset: int, limit: int, wait_s: float) -> protocol.LogPiece:
+async def _piece(
+    service: Service, record: JobRecord, name: str, offset: int, limit: int, wait_s: float
+) -> protocol.LogPiece:
     try:
         return await service.backend.log(name, offset, limit, wait_s)
     except NoSuchWorker:
+        if record.state in (JobState.PENDING, JobState.STARTING):
+            why = f"job {record.id} is {record.state}, and a log begins with its worker"
+            raise Problem(HTTPStatus.NOT_FOUND, f"no worker {name!r}: {why}") from None
         raise not_found("worker", name) from None
     except BackendUnreachable as gone:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(gone), RETRY_SOON) from None
