@@ -21,7 +21,7 @@ from stretto.service.http.sse import STREAM, LastId, streamed
 from stretto.service.retention.log_retention import age_in_words
 from stretto.service.service import Service
 from stretto.service.state.records import JobRecord
-from stretto.service.state.status import JobState
+from stretto.service.state.status import JobState, state_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -129,8 +129,9 @@ async def _piece(
     try:
         return await service.backend.log(name, offset, limit, wait_s)
     except NoSuchWorker:
-        if record.state in (JobState.PENDING, JobState.STARTING):
-            why = f"job {record.id} is {record.state}, and a log begins with its worker"
+        shown = state_of(service.state, record)
+        if shown in (JobState.PENDING, JobState.STARTING):
+            why = f"job {record.id} is {shown}, and a log begins with its worker"
             raise Problem(HTTPStatus.NOT_FOUND, f"no worker {name!r}: {why}") from None
         raise not_found("worker", name) from None
     except BackendUnreachable as gone:
