@@ -82,6 +82,9 @@ def _sizes(draft: Draft, want: Want, split: bool) -> tuple[int, ...]:
     cell = 1 << (largest.bit_length() - 1)
     if want.gpus <= largest and (want.nodes == 1 or (want.nodes == 0 and not split)):
         return (want.gpus,)
+    most_nodes = draft.cluster.types[want.kind].max_nodes_per_job
+    if want.nodes == 0 and most_nodes and want.gpus > most_nodes * cell:
+        return pieces(want.gpus, 0, largest)  # largest cells would lie on more nodes than it may use
     if split and want.nodes == 0:
         whole, rest = divmod(want.gpus, cell)
         return (cell,) * whole + virtual_nodes(rest)

@@ -84,7 +84,7 @@ def give_cells(free: IntArray, whole: int, asks: list[Ask], most_nodes: int) -> 
     """
     places: list[Pinned | None] = []
     for ask in asks:
-        masks = _masks(free, whole, ask)
+        masks = _masks(free, whole, ask, most_nodes)
         if masks is None or len(masks) > most_nodes:
             places.append(None)
             continue
@@ -99,11 +99,13 @@ def give_cells(free: IntArray, whole: int, asks: list[Ask], most_nodes: int) -> 
 Masks = dict[int, int] | None  # GPUs by node
 
 
-def _masks(free: IntArray, whole: int, ask: Ask) -> Masks:
+def _masks(free: IntArray, whole: int, ask: Ask, most_nodes: int) -> Masks:
     if ask.nodes:
         return _apart(free, ask.nodes)
     found = _one_cell(free, ask.gpus) if ask.gpus <= whole else _whole_nodes(free, ask.gpus, whole)
-    return found or (_anywhere(free, ask.gpus) if ask.spreads else None)
+    if found is None or len(found) > most_nodes:  # a node of 6 GPUs has more than its largest cell
+        return _anywhere(free, ask.gpus) if ask.spreads else None
+    return found
 
 
 def _one_cell(free: IntArray, gpus: int) -> Masks:
