@@ -14,6 +14,7 @@ from .ran import Stretto
         ("serve --slots many", "--slots: expected a whole number, got 'many'"),
         ("serve --slots 0", "--slots: expected at least 1, got '0'"),
         ("reproduce --scale half x", "--scale: expected a number, got 'half'"),
+        ("priority 1 high", "VALUE: expected a whole number, got 'high'"),
     ],
 )
 def test_it_says_which_option_expected_what_and_got_what(stretto: Stretto, words: str, message: str) -> None:

@@ -120,7 +120,8 @@ def _refused_value(wrong: Exception) -> str | None:
     error = errors()[0]
     if (expected := NUMBERS.get(error["type"])) is None:
         return None
-    name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.human_readable_name
+    is_option = parameter.opts[0].startswith("-")
+    name = parameter.opts[0] if is_option else parameter.metavar or parameter.name.upper()
     got = shortened(str(error["input"]), LONGEST_PATH)
     return f"{name}: expected {expected.format(**error.get('ctx', {}))}, got {got!r}"
 

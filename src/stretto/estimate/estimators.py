@@ -72,7 +72,8 @@ class MeasuredTables:
         per_node = tuple(snapshot.cluster.gpus_per_node.tolist())
         rows = [table_row(table, configurations, per_node) for table in jobs.tables]
         requested = [
-            requested_row(table, gpus) for table, gpus in zip(jobs.tables, jobs.gpus.tolist(), strict=True)
+            requested_row(table, gpus)
+            for table, gpus in zip(jobs.tables, _gpus_asked(snapshot).tolist(), strict=True)
         ]
         return Speeds(
             configurations=configurations,
@@ -131,7 +132,7 @@ class OnlineGoodput:
             both = zip(shown, jobs.tables, strict=True)
             shown = [table if evidence is None else evidence for evidence, table in both]
         with self._borrowed(snapshot, configurations) as table:
-            rows = table.rows_of(shown, jobs.gpus.tolist())
+            rows = table.rows_of(shown, _gpus_asked(snapshot).tolist())
         facts, is_table = table.facts, table.facts.is_table[rows]
         return SpeedsOnDemand(
             _table=table,
@@ -239,3 +240,8 @@ def _one_of(values: type[Value], given: str, name: str) -> Value:
     if given not in [value.value for value in values]:
         raise InputError(f"estimate.{name} must be one of {', '.join(values)}, got {given!r}")
     return values(given)
+
+
+def _gpus_asked(snapshot: Snapshot) -> IntArray:
+    """(jobs,) GPUs that each asks for, or as many as the largest type has: of more nothing can be known."""
+    return np.minimum(snapshot.jobs.gpus, snapshot.cluster.capacity.max())

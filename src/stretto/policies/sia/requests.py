@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from stretto.model import BoolArray, Cluster, Configurations, IntArray, JobTable, Snapshot, Speeds, frozen
+from stretto.policies.common.admission import most_gpus_of_one_job
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +32,13 @@ class GpuRequests:
         replica = _replicas(snapshot.jobs, speeds, rows)
         sizes = sizes_of(speeds.configurations, len(cluster.types))
         fixed = jobs.rigid | insists | ~_have_a_choice(jobs, sizes, fewest, most, replica)
-        if (replica > 1).any():
-            # Of a job that could have other sizes as well it is as many whole replicas as it asked for.
+        there_are = most_gpus_of_one_job(cluster)
+        if (replica > 1).any() or (request > there_are).any():
+            # Of a job that could have other sizes as well it is as many whole replicas as it asked for, or
+            # as there are for one job.
             bound = jobs.rigid | (reserved >= 0) | (~jobs.preemptible & (jobs.held_gpus > 0))
-            whole = np.maximum(request // replica, -(-fewest // replica)) * replica
+            replicas = np.minimum(request, np.maximum(there_are, fewest)) // replica
+            whole = np.maximum(replicas, -(-fewest // replica)) * replica
             request = np.where((fixed & ~bound)[:, None] & (whole <= most), whole, request)
         return cls(request, reserved, nodes, insists, fixed, replica, fewest, most)
 
