@@ -75,6 +75,10 @@ class CapacityLoaning(CheckedSettings, space="lend"):
             if self.on_demand:
                 idle = nodes[usable[nodes] & (loans.placement.busy[nodes] == 0)]
                 usable[idle[_servers_of_use(snapshot, nodes) :]] = False
+            if lender.closed:
+                rng = np.random.default_rng([snapshot.seed, round(snapshot.now_s), number])
+                loans = _closed_returned(snapshot, replace(loans, usable=usable), lender, self.rule, rng)
+        usable[list(loans.closed)] = False  # some had been open to jobs that tolerate why they are closed
         return replace(loans, usable=usable)
 
 
@@ -129,6 +133,7 @@ def _returned(
     spared = chosen[base_jobs[chosen] == 0]
     return Loans(
         usable=usable,
+        closed=loans.closed,
         placement=snapshot.placement.changed(changes) if changes else snapshot.placement,
         preempted=(*loans.preempted, *(names[job] for job in np.flatnonzero(stopped).tolist())),
         scaled_in=(*loans.scaled_in, *(names[job] for job in smaller.tolist())),
@@ -136,6 +141,25 @@ def _returned(
         demanded_gpus=loans.demanded_gpus + demanded,
         spared_gpus=loans.spared_gpus + int(snapshot.cluster.node_gpus[on_loan[spared]].sum()),
     )
+
+
+def _closed_returned(
+    snapshot: Snapshot, loans: Loans, lender: LenderState, rule: str, rng: np.random.Generator
+) -> Loans:
+    """The loans after closed nodes have gone back: idle ones all, no job may use them; others on need."""
+    closed = np.array(lender.closed, dtype=np.int64)
+    is_idle = loans.placement.busy[closed] == 0
+    idle, busy = closed[is_idle], closed[~is_idle]
+    loans = replace(loans, closed=(*loans.closed, *idle.tolist()))
+    count = min(lender.needs_closed - len(idle), len(busy))
+    if count <= 0:
+        return loans
+    opened = loans.usable.copy()
+    opened[busy] = True
+    present = replace(snapshot, placement=loans.placement)
+    after = _returned(present, replace(loans, usable=opened), np.sort(busy), count, rule, rng)
+    gone = busy[~after.usable[busy]]
+    return replace(after, usable=loans.usable, closed=(*loans.closed, *gone.tolist()))
 
 
 def _smaller(hosting: Hosting, chosen: IntArray, stopped: BoolArray) -> IntArray:

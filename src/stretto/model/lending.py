@@ -17,6 +17,8 @@ class LenderState:
     period_s: float  # between two entries of `demand`
     demand: FloatArray  # (periods so far,) share of its servers that it used itself; the last is now
     next_demand: float  # the most that it will use until loans are settled again; NaN without foresight
+    closed: tuple[int, ...] = ()  # further nodes of its own: on loan, but they take no new jobs
+    needs_closed: int = 0  # how many of these it needs, as all others are not enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,7 @@ class Loans:
     vacated_gpus: int = 0  # of the nodes that went back, and what jobs had to leave elsewhere
     demanded_gpus: int = 0  # of the nodes that went back
     spared_gpus: int = 0  # of these, those of nodes without base workers: no job had to stop for them
+    closed: tuple[int, ...] = ()  # nodes that went back, and were not usable before, since they were closed
 
 
 def nodes_of(lenders: tuple[LenderState, ...]) -> list[int]:

@@ -48,6 +48,7 @@ class Exchange:
     def __post_init__(self) -> None:
         self.log_writer = MemoryWriter(self.scene.state, Clock())
         if self.lent and not self.scene.state.lenders:
+            self.tell(happened.Configured("lyra", settings={"lend.rule": "lyra"}))
             self.tell(happened.LenderSet("inference", self.lent))
         reconciler = cast("Any", SimpleNamespace(occupied_nodes=lambda: self.occupied))
         writer, cluster = cast("Any", self.log_writer), cast("Any", self.cluster)

@@ -200,6 +200,7 @@ def test_a_job_that_the_settlement_did_not_see_leaves_a_returned_node_too() -> N
 
 def test_a_node_on_which_jobs_run_is_on_loan_when_a_lender_is_set_and_ours_again_when_it_is_deleted() -> None:
     scene = Scene(nodes=2)
+    scene.tell(Configured("lyra", settings=LEND))
     scene.submit("1", gpus=4)
     scene.give(_1={"n1": 0b1111})
     scene.tell(happened.LenderSet("inference", ("n0", "n1")))
@@ -208,6 +209,45 @@ def test_a_node_on_which_jobs_run_is_on_loan_when_a_lender_is_set_and_ours_again
     scene.tell(happened.LenderDeleted("inference"))
     assert scene.state.usable().all()
     assert hand_overs(scene.state, set()) == [HandOver("inference", ("n0", "n1"), None)]
+
+
+def test_where_no_loans_are_settled_a_lender_gets_its_nodes_from_the_jobs_on_them() -> None:
+    scene = Scene(nodes=2)
+    scene.submit("1", gpus=4)
+    scene.give(_1={"n1": 0b1111})
+    scene.tell(happened.LenderSet("inference", ("n0", "n1")))
+    assert [node.on_loan for node in scene.state.nodes] == [False, False]
+    assert scene.state.wanted("1") is None
+    assert scene.state.jobs["1"].why == "node n1 went back to lender inference"
+
+
+def test_an_idle_node_that_is_closed_goes_back_at_once_and_is_not_lent_anew() -> None:
+    live = Lending(nodes=4, settings=ALL)
+    live.need(0, at_s=10)
+    live.decide()
+    assert live.on_loan() == ["n1", "n2", "n3"]
+    live.scene.tell(happened.NodeCordoned("n3", True))
+    assert live.decide().loans == {"returned": ["n3"]}
+    assert live.decide().loans == {}
+    live.scene.tell(happened.NodeCordoned("n3", False))
+    assert live.decide().loans == {"lent": ["n3"]}
+
+
+def test_a_busy_node_that_is_closed_goes_back_once_the_others_are_not_enough() -> None:
+    live = Lending(nodes=3, settings=ALL)
+    live.need(0, at_s=10)
+    live.decide()
+    live.scene.submit("1", gpus=12, expected_time_s=600.0)
+    live.decide()
+    live.exchange()
+    live.scene.reconcile()
+    assert len(live.scene.running) == 12
+    live.scene.tell(happened.NodeCordoned("n2", True))
+    assert live.decide().loans == {}
+    live.need(2, at_s=20)
+    loans = live.decide().loans
+    assert (loans["returned"], loans["preempted"]) == (["n1", "n2"], ["1"])
+    assert live.on_loan() == []
 
 
 def test_the_series_that_a_forecast_is_shown_has_one_entry_a_period_and_ends_now() -> None:

@@ -134,6 +134,7 @@ class NodeExchange:
         state = self.log_writer.state
         self._failed.clear()
         due = hand_overs(state, self.reconciler.occupied_nodes())
+        await self._say_missed()  # before the wait ends with what changes hands now
         self.leaving = frozenset(name for hand_over in due if not hand_over.to for name in hand_over.nodes)
         for hand_over in due:
             if await self._tell_cluster(hand_over):
@@ -142,7 +143,11 @@ class NodeExchange:
         for hand_over in unconfirmed(state, self.told):
             await self._tell_cluster(hand_over)
         self.failures = {lender: why for lender, why in self.failures.items() if lender in self._failed}
-        for missed in missed_guarantees(state, self.clock.now_s()):
+        await self._say_missed()
+
+    async def _say_missed(self) -> None:
+        """Tell once of each lender that has waited for longer than its guarantee."""
+        for missed in missed_guarantees(self.log_writer.state, self.clock.now_s()):
             log.warning(
                 "lender %s has waited %g s for %d of its nodes, its guarantee is %g s",
                 missed.lender,
@@ -184,11 +189,11 @@ class NodeExchange:
     def wait_s(self) -> float:
         """Wall time until the next look, where nothing happens before."""
         state, now_s = self.log_writer.state, self.clock.now_s()
-        if not all(node.is_where_it_should_be for node in state.nodes) or unconfirmed(state, self.told):
-            return AGAIN_S
+        waits = not all(node.is_where_it_should_be for node in state.nodes) or unconfirmed(state, self.told)
         due_s = [
             lender.asked_s + lender.guarantee_s - now_s
             for lender in state.lenders.values()
             if lender.guarantee_s and not lender.missed and not isnan(lender.asked_s)
         ]
-        return max(self.clock.wall_s(min(due_s)), 0.01) if due_s else inf
+        until_missed_s = max(self.clock.wall_s(min(due_s)), 0.01) if due_s else inf
+        return min(until_missed_s, AGAIN_S) if waits else until_missed_s

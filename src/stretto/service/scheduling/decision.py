@@ -140,24 +140,28 @@ def snapshot_for(
 def lenders_of(state: State, now_s: float, period_s: float) -> tuple[LenderState, ...]:
     """Lenders that have said what they need, with their nodes that are up and open.
 
-    What those that are not would serve falls to the others. Without a need nothing of a lender is lent.
+    What those that are not would serve falls to the others. Closed ones that are on loan are there to go
+    back. Without a need nothing of a lender is lent.
     """
     nodes: dict[str, list[int]] = {}
+    closed: dict[str, list[int]] = {}
     for index, node in enumerate(state.nodes):
-        if node.lender and node.up and not node.closed:
-            nodes.setdefault(node.lender, []).append(index)
-    return tuple(
-        LenderState(
-            name,
-            ints(nodes[name]),
-            lender.headroom,
-            period_s,
-            lender.demand(now_s, period_s, len(nodes[name])),
-            nan,
+        if node.lender and node.up:
+            group = closed if node.closed else nodes
+            group.setdefault(node.lender, []).append(index)
+    lenders = []
+    for name, lender in sorted(state.lenders.items()):
+        its, shut = nodes.get(name, []), closed.get(name, [])
+        lent = tuple(index for index in shut if state.nodes[index].on_loan)
+        if not lender.needs or not (its or lent):
+            continue
+        at_home = len(its) + len(shut) - len(lent)  # once all that are open have gone back
+        needs_closed = lender.lacking(len(its) + len(shut), at_home)
+        demand = lender.demand(now_s, period_s, max(len(its), 1))
+        lenders.append(
+            LenderState(name, ints(its), lender.headroom, period_s, demand, nan, lent, needs_closed)
         )
-        for name, lender in sorted(state.lenders.items())
-        if lender.needs and name in nodes
-    )
+    return tuple(lenders)
 
 
 def loans_json(snapshot: Snapshot, loans: Loans | None) -> dict[str, Any]:
@@ -165,9 +169,10 @@ def loans_json(snapshot: Snapshot, loans: Loans | None) -> dict[str, Any]:
     if loans is None:
         return {}
     cluster, changed = snapshot.cluster, loans.usable != snapshot.usable
+    returned = sorted({*np.flatnonzero(changed & ~loans.usable).tolist(), *loans.closed})
     as_json: dict[str, Any] = {
         "lent": [cluster.nodes[node].id for node in np.flatnonzero(changed & loans.usable).tolist()],
-        "returned": [cluster.nodes[node].id for node in np.flatnonzero(changed & ~loans.usable).tolist()],
+        "returned": [cluster.nodes[node].id for node in returned],
         "preempted": list(loans.preempted),
         "scaled_in": list(loans.scaled_in),
         "actions": actions_json(actions_between(snapshot.placement, loans.placement), cluster),

@@ -72,9 +72,9 @@ def _lending(settings: Mapping[str, str]) -> CapacityLoaning | None:
     if not settings:
         return None
     if series := {"demand", "repeat"} & set(settings):
+        of_what = "a simulation or an emulated cluster" if "demand" in series else "a simulation"
         raise InputError(
-            f"lend.{min(series)}: expected of a simulation or an emulated cluster; a lender of a service "
-            "says itself what it needs"
+            f"lend.{min(series)}: expected of {of_what}; a lender of a service says itself what it needs"
         )
     usual = {"on_demand": "true"}  # nodes that really change hands are not lent to idle
     lending = CapacityLoaning(**settings_of(CapacityLoaning, {**usual, **settings}, space="lend"))

@@ -22,6 +22,7 @@ def lender_set(state: State, event: happened.LenderSet, now_s: float) -> None:
     lender.nodes, lender.headroom, lender.guarantee_s = event.nodes, event.headroom, event.guarantee_s
     lender.configured |= event.configured  # somebody who changes its guarantee does not make it theirs
     _assign_nodes(state)
+    end_loans_unless_settled(state, now_s)
     _note_waits(state, now_s)
 
 
@@ -66,8 +67,10 @@ def settle(state: State, loans: Mapping[str, Any], now_s: float) -> None:
         state.version += 1
 
 
-def end_loans(state: State, now_s: float) -> None:
-    """A scheduler decides that settles no loans: what is on loan goes back."""
+def end_loans_unless_settled(state: State, now_s: float) -> None:
+    """Where the scheduler that decides settles no loans, what is on loan goes back."""
+    if any(key.startswith("lend.") for key in state.configured.settings):
+        return
     for node in state.nodes:
         if node.lender and node.on_loan:
             _call_back(state, node.name, now_s)

@@ -38,7 +38,7 @@ from stretto.service.state.jobs import (
     queue_of,
 )
 from stretto.service.state.lenders import (
-    end_loans,
+    end_loans_unless_settled,
     guarantee_missed,
     lender_deleted,
     lender_set,
@@ -334,8 +334,7 @@ def _configured(state: State, event: happened.Configured, now_s: float) -> None:
     state.nodes_changed |= event.topology != state.configured.topology and bool(state.nodes)
     state.configured = event
     state.usage.live_by(event.fair_share_half_life_s or HALF_LIFE_S, now_s)
-    if not any(key.startswith("lend.") for key in event.settings):
-        end_loans(state, now_s)
+    end_loans_unless_settled(state, now_s)
 
 
 def _user_shares_set(state: State, event: happened.UserSharesSet, now_s: float) -> None:
