@@ -56,7 +56,11 @@ async def schedule(scheduling: SchedulingLoop) -> None:
 async def schedule_once(scheduling: SchedulingLoop, due: frozenset[Trigger]) -> None:
     """One decision. It is not carried out here: what is recorded is wanted, and so is for `reconcile`."""
     snapshot = scheduling.observe(due)  # the state, with the constraints that hold now
-    plan, took_ms = await scheduling.decide(snapshot)  # in a thread: the other loops go on meanwhile
+    try:
+        plan, took_ms = await scheduling.decide(snapshot)  # in a thread: the other loops go on meanwhile
+    except Exception as failure:
+        scheduling.note_failure(failure, due)
+        return
     await scheduling.record(snapshot, plan, took_ms)  # what has become stale meanwhile is dropped by the fold
 
 

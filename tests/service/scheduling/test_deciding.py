@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.service.http.rig import play
 
 from stretto.jobfile import JobSpec
+from stretto.model import Shares, Snapshot, Speeds
 from stretto.place.registry import load_placer
+from stretto.policies.fifo import FirstInFirstOut
 from stretto.policies.unisched.policy import UniSched
 from stretto.service import control_loop
 from stretto.service.eventlog import open_store
@@ -175,3 +178,32 @@ def test_a_log_with_resolved_settings_is_decided_as_it_was_when_defaults_have_ch
     assert scheduler_of(Configured("unisched", settings=typed, resolved=then)).policy == UniSched(
         by_clock=False, late=0.4
     )
+
+
+class FailsAtFirst(FirstInFirstOut):
+    """It breaks its promise twice, and then decides."""
+
+    def allocate(self, snapshot: Snapshot, speeds: Speeds) -> Shares:
+        """More than a job asked for, at first."""
+        shares = super().allocate(snapshot, speeds)
+        FAILED.append(snapshot.now_s)
+        return replace(shares, gpus=shares.gpus + 1) if len(FAILED) <= 2 and len(shares.gpus) else shares
+
+
+FAILED: list[float] = []
+
+
+def test_a_decision_that_fails_changes_nothing_and_the_policy_is_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with deciding(tmp_path, f"{__name__}:FailsAtFirst", True, 0.1) as (log_writer, made):
+            await log_writer.record(NodeSeen("n0", "a100", 2), a_job("1"))
+            await comes_to(made, 1)
+            assert [action["verb"] for action in made[0].actions] == ["start"]
+
+    FAILED.clear()
+    play(story)
+    told = [record for record in caplog.records if record.message.startswith("a decision failed")]
+    assert [bool(record.exc_info) for record in told] == [True, False]
+    assert "BadPlan: the policy gives job 1 2 GPUs, expected 1" in told[0].message

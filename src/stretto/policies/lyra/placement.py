@@ -69,8 +69,9 @@ class Draft:
 
     def _flexible(self, rows: IntArray, base_gpus: IntArray) -> Flexible:
         placement, jobs = self.snapshot.placement, self.snapshot.jobs
-        expected = np.where(base_gpus[rows] >= 0, jobs.held_gpus[rows] - base_gpus[rows], -1)
-        rows, expected = rows[expected != 0], expected[expected != 0]
+        base, held = base_gpus[rows], jobs.held_gpus[rows]
+        has_some = (base < 0) | (held > base)  # a job whose least was raised may hold less than its base
+        rows, expected = rows[has_some], np.where(base < 0, -1, held - base)[has_some]
         row_of_place = rows.tolist()
         names = jobs.ids
         allocations = [placement[names[row]] for row in row_of_place]

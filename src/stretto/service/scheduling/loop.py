@@ -4,6 +4,7 @@ Which events are reasons to ask a policy.
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ from stretto.service.state import events as happened
 from stretto.service.state.events import AttemptClosed, Decided, Event, Joined, WorkersWanted
 from stretto.service.state.records import JobRecord
 from stretto.service.state.state import State
+
+log = logging.getLogger(__name__)
 
 _TRIGGERS: Mapping[type[Event], Trigger] = {
     happened.Submitted: Trigger.ARRIVAL,
@@ -96,6 +99,8 @@ class SchedulingLoop:
     is_deciding: bool = False
     line: Line = field(default_factory=Line)
     _due: set[Trigger] = field(default_factory=set)
+    _owed: set[Trigger] = field(default_factory=set)  # by decisions that failed
+    _failure: str = ""  # of the latest decision; "": it was made
     _wake_s: float | None = None  # when the policy wants to be asked again; None: that time has come
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_round_s: float = 0.0
@@ -185,11 +190,25 @@ class SchedulingLoop:
         plan = await loop.run_in_executor(self._thread, decide, snapshot, self.scheduler)
         return plan, (time.perf_counter() - began) * 1e3
 
+    def note_failure(self, failure: Exception, due: frozenset[Trigger]) -> None:
+        """A decision has failed: jobs keep what they hold. What was due is due with the next one.
+
+        That is asked for by whatever happens next, or after a while. A fault that repeats is told whole once.
+        """
+        self.is_deciding = False
+        self._owed |= due
+        words = f"{type(failure).__name__}: {failure}"
+        again = words == self._failure
+        self._failure = words
+        log.error(
+            "a decision failed, and jobs keep what they hold: %s", words, exc_info=None if again else failure
+        )
+
     async def record(self, snapshot: Snapshot, plan: Plan, took_ms: float) -> None:
         """Make the decision durable, by which it is wanted; then keep what the next one needs of it."""
         await self.log_writer.record(decided(snapshot, plan, self._seen, took_ms))
         self.memory = plan.memory
-        self.is_deciding = False
+        self.is_deciding, self._failure = False, ""
         if self.after is not None:
             self.after(self.log_writer.state, self.memory)
         self.latest, self.latest_snapshot = plan, snapshot
@@ -217,7 +236,8 @@ class SchedulingLoop:
                 self._note_times(max(self.clock.now_s(), at_s))
 
     def _take_due(self) -> frozenset[Trigger]:
-        due, self._due = frozenset(self._due), set()
+        due = frozenset(self._due | self._owed)
+        self._due, self._owed = set(), set()
         if Trigger.ROUND in due:
             self._changed = False
         return due
