@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stretto.backends.protocol import NoSuchWorker
+from stretto.backends.protocol import NoSuchWorker, StartRefused
 from stretto.model import InputError
 from stretto.service.emulated.truth import Truths
 from stretto.service.scheduling.estimates import limits_of, work_left
@@ -370,6 +370,31 @@ def test_a_job_that_infers_passes_its_items_forward_and_is_twice_as_fast_on_two_
     for workers in (1, 2):
         played(lambda workers=workers: play(workers))  # type: ignore[misc]
     assert taken[2] == pytest.approx(taken[1] / 2)
+
+
+@pytest.mark.parametrize("label", ["emulated.duration_s: abc", "emulated.saving_s: '-3'"])
+def test_a_job_whose_labels_make_no_sense_is_refused_and_keeps_no_service_from_beginning(label: str) -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings())
+        stage.submit("1", f"run: x\nresources: {{accelerators: 2}}\nlabels: {{{label}}}\n")
+        with pytest.raises(StartRefused, match=r"label emulated.*: expected seconds above 0"):
+            await stage.start("1", 1, TWO)
+        stage.log_writer.record(happened.WorkersRan("1", ("1.1.0", "1.1.1")))  # as an older service had it
+        Stage(SimSettings(), [*stage.log_writer.log])
+
+    played(play)
+
+
+def test_one_that_promises_more_than_any_gpus_keep_serves_late() -> None:
+    async def play() -> None:
+        stage = Stage(SimSettings())
+        stage.submit("1", SERVES.replace("requests_per_s: 1000", "requests_per_s: 1e9"))
+        await stage.start("1", 1, TWO)
+        stage.go_to(100.0)
+        told: Any = stage.reports("1")[-1]
+        assert told["requests"]["all"]["late"] == told["requests"]["all"]["answered"] > 0
+
+    played(play)
 
 
 @pytest.mark.parametrize("batch", [128, 512])

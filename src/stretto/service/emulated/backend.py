@@ -138,7 +138,10 @@ class EmulatedBackend:
         recorded = record.workers.get(worker.id) if record is not None else None
         if record is None or recorded is None:
             raise StartRefused(f"worker {worker.id}: no such job or worker was submitted")
-        job = self.job_of(record)
+        try:
+            job = self.job_of(record)
+        except InputError as wrong:
+            raise StartRefused(f"worker {worker.id}: {wrong}") from None
         if worker.id in job.workers:
             return job.workers[worker.id].shown()
         if lender := self._lenders.get(worker.node):
@@ -492,7 +495,10 @@ class EmulatedBackend:
     def _adopt(self, record: JobRecord) -> None:
         """Make again what the log says that runs, as it stood when the service ended."""
         now_s = self._now_s()
-        job = self.job_of(record)
+        try:
+            job = self.job_of(record)
+        except InputError:
+            return  # it never ran: its start is refused again, or what was wanted of it has vanished
         members = record.members.workers
         for recorded in record.alive:
             if recorded.life is WorkerPhase.WANTED:

@@ -107,7 +107,8 @@ class Truths:
         by_model = serves or not (duration_s or record.job.heterogeneous)
         truth = self._truth(record) if by_model else None
         if truth is not None and serves:
-            served = serving_truth(record.job, duration_s or USUAL_S, truth, self.cluster)
+            # One that promises too much is late, as it would be anywhere.
+            served = serving_truth(record.job, duration_s or USUAL_S, truth, self.cluster, must_keep=False)
             return Training(ServingRun(served, served.limits, 0, self.settings), self.cluster)
         if truth is not None and record.job.purpose is Purpose.BATCH_INFERENCE:
             stop = record.spec.stop

@@ -150,11 +150,13 @@ class ServingRun(TrainingRun):
             self.local_batch, self.accumulation = max(self.truth.largest_batch(self.kind), 1), 0
 
 
-def serving_truth(job: Job, duration_s: float, trained: TrainingTruth, cluster: Cluster) -> ServingTruth:
+def serving_truth(
+    job: Job, duration_s: float, trained: TrainingTruth, cluster: Cluster, must_keep: bool = True
+) -> ServingTruth:
     """What a job does that serves for so long, its share of `batch_size` together on each worker.
 
     Without a `batch_size` it is as many as fit on a GPU. Raises InputError where the trace does not say for
-    how long, or nothing that the job may have keeps its service level.
+    how long. With `must_keep` it does so, too, where nothing that the job may have keeps its service level.
     """
     if isnan(duration_s):
         raise InputError(
@@ -186,7 +188,8 @@ def serving_truth(job: Job, duration_s: float, trained: TrainingTruth, cluster: 
         restart_s=trained.restart_s,
         slowdown=trained.slowdown,
     )
-    _check_it_can_be_kept(job, truth, cluster)
+    if must_keep:
+        _check_it_can_be_kept(job, truth, cluster)
     return truth
 
 
