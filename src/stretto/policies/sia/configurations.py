@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
+from typing import Protocol
 
 import numpy as np
 
@@ -27,6 +28,16 @@ from stretto.policies.sia.whole_nodes import needs_whole, odd_kinds
 from stretto.solve import Assignment, SparseKnapsack
 
 FEWER_IS_BETTER = 1e-9  # chosen: for each GPU; below what keeps ties where they are
+
+
+class Gate(Protocol):
+    """Who decides which of the jobs that cannot be stopped again may begin."""
+
+    def admits(self, cell: int) -> bool:
+        """Whether a job may begin on a cell."""
+
+    def let_in(self, cell: int) -> None:
+        """It does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,12 +209,14 @@ class ConfigurationSet:
                 capacity[np.flatnonzero(self.pools.kind == allocation.kind)[0]] += gpus_away
         return capacity
 
-    def forced(self, snapshot: Snapshot, valid: BoolArray, worth: FloatArray) -> tuple[IntArray, IntArray]:
+    def forced(
+        self, snapshot: Snapshot, valid: BoolArray, worth: FloatArray, gate: Gate | None = None
+    ) -> tuple[IntArray, IntArray]:
         """(jobs,) the cell that a job must get or -1, and (pools,) what there is to choose from.
 
         Forced are jobs that are restarting, not preemptible, or reserved. Makes forced cells valid in place.
         A job that may not be stopped is let in only while what is forced fits (section 3.4, preemption and
-        reservation).
+        reservation), and where the gate admits it.
         """
         jobs = snapshot.jobs
         forced = np.full(len(jobs), -1)
@@ -215,7 +228,7 @@ class ConfigurationSet:
         left = capacity.tolist()
         self._force(stays, self.current, valid, worth, forced, left)
         self._force_where_they_are(snapshot, stays, valid, forced, capacity, left)
-        self._force(enters, valid, valid, worth, forced, left)
+        self._force(enters, valid, valid, worth, forced, left, gate)
         return forced, capacity
 
     def _force(
@@ -226,6 +239,7 @@ class ConfigurationSet:
         worth: FloatArray,
         forced: IntArray,
         left: list[int],
+        gate: Gate | None = None,
     ) -> None:
         """Give each row in turn the best of its choices (cells,) that fits what is left of the pools."""
         theirs = self.cells.of_rows(rows)
@@ -235,10 +249,14 @@ class ConfigurationSet:
         options = zip(*(array.tolist() for array in arrays), strict=True)
         for row, of_row in groupby(options, key=itemgetter(0)):
             fits = [option for option in of_row if option[3] <= left[option[2]]]
+            if gate is not None:
+                fits = [option for option in fits if gate.admits(option[1])]
             if fits:
                 _, cell, pool, gpus, _ = max(fits, key=itemgetter(4))  # the first of equals
                 forced[row], valid[cell] = cell, True
                 left[pool] -= gpus
+                if gate is not None:
+                    gate.let_in(cell)
 
     def _force_where_they_are(
         self,

@@ -31,6 +31,7 @@ from stretto.model import (
 from stretto.model.timing import span
 from stretto.policies.sia.configurations import ConfigurationSet
 from stretto.policies.stretto.costs import Costs
+from stretto.policies.stretto.kept_promises import PromiseGate, gate_of
 from stretto.policies.stretto.lifetimes import Lifetimes
 from stretto.policies.stretto.promises import NONE_YET, Deadlines, Promises, deadlines_of
 from stretto.settings import CheckedSettings, setting
@@ -84,6 +85,7 @@ class Stretto(CheckedSettings, space="policy"):
             "growth": "2",
             "sizes_end": "false",
             "early": "1",
+            "keeps_promises": "false",
         },
     )
 
@@ -112,6 +114,8 @@ class Stretto(CheckedSettings, space="policy"):
     early: float = setting(0.5, at_least=0, at_most=1)
     # of the cluster, up to which deadlines are promised
     promised_share: float = setting(0.3, above=0, at_most=1)
+    # a job that cannot be stopped does not begin where a promised deadline will need its GPUs
+    keeps_promises: bool = True
     # by how much it matters what a user has had; 0: not at all
     fairness: float = setting(1.0, at_least=0)
     # share of its length by which a job with a deadline may turn out to be longer
@@ -150,7 +154,8 @@ class Stretto(CheckedSettings, space="policy"):
         counts = self._counts(snapshot, known, lasts_s)
         worth = self._worth(snapshot, remaining_s, known, counts)
         valid = configs.valid.copy()
-        forced, capacity = configs.forced(snapshot, valid, worth)
+        gate = self._gate(snapshot, known) if self.keeps_promises else None
+        forced, capacity = configs.forced(snapshot, valid, worth, gate)
         with span("solve"):
             prefer = np.where(configs.current, CURRENT_IS_BETTER, 0.0) + configs.fewest_first(snapshot.jobs)
             chosen = assign(configs.knapsack(worth, valid, capacity, forced, prefer))
@@ -159,6 +164,14 @@ class Stretto(CheckedSettings, space="policy"):
             shares,
             memory=Remembered(lifetimes, known.due.promises(snapshot.jobs.ids)),
             wake_s=self._wake_s(snapshot, shares, known.due),
+        )
+
+    def _gate(self, snapshot: Snapshot, known: "Known") -> PromiseGate | None:
+        """What jobs that cannot be stopped must leave to promises, if any could begin."""
+        configs = known.configs
+        ends_s = np.where(known.ends[configs.cells.row], known.alone_s + known.costs.change_s, np.inf)
+        return gate_of(
+            snapshot.jobs, snapshot.now_s, configs, known.due, known.takes_s, ends_s, snapshot.capacity
         )
 
     def outlook(self, snapshot: Snapshot, speeds: Speeds, job: JobId) -> JobOutlook:
