@@ -31,7 +31,7 @@ FEWER_IS_BETTER = 1e-9  # chosen: for each GPU; below what keeps ties where they
 
 
 class Gate(Protocol):
-    """Who decides which of the jobs that cannot be stopped again may begin."""
+    """What decides which of the jobs that cannot be stopped again may begin."""
 
     def admits(self, cell: int) -> bool:
         """Whether a job may begin on a cell."""
@@ -216,7 +216,7 @@ class ConfigurationSet:
 
         Forced are jobs that are restarting, not preemptible, or reserved. Makes forced cells valid in place.
         A job that may not be stopped is let in only while what is forced fits (section 3.4, preemption and
-        reservation), and where the gate admits it.
+        reservation). The gate must admit it, too.
         """
         jobs = snapshot.jobs
         forced = np.full(len(jobs), -1)
