@@ -69,9 +69,11 @@ class Draft:
 
     def _flexible(self, rows: IntArray, base_gpus: IntArray) -> Flexible:
         placement, jobs = self.snapshot.placement, self.snapshot.jobs
-        base, held = base_gpus[rows], jobs.held_gpus[rows]
-        has_some = (base < 0) | (held > base)  # a job whose least was raised may hold less than its base
-        rows, expected = rows[has_some], np.where(base < 0, -1, held - base)[has_some]
+        base_of, held_gpus = base_gpus[rows], jobs.held_gpus[rows]
+        has_some = (base_of < 0) | (
+            held_gpus > base_of
+        )  # a job whose least was raised may hold less than its base
+        rows, expected = rows[has_some], np.where(base_of < 0, -1, held_gpus - base_of)[has_some]
         row_of_place = rows.tolist()
         names = jobs.ids
         allocations = [placement[names[row]] for row in row_of_place]

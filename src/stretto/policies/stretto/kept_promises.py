@@ -99,11 +99,11 @@ def _held_beyond(
     configs: ConfigurationSet, stays: IntArray, ends_s: FloatArray, latest_s: FloatArray
 ) -> IntArray:
     """(promises, types) GPUs of jobs that cannot be stopped and still run at each time."""
-    held = np.zeros(latest_s.shape, dtype=np.int64)
+    held_gpus = np.zeros(latest_s.shape, dtype=np.int64)
     for kind in np.unique(configs.kind[stays]).tolist():
         of_kind = configs.kind[stays] == kind
         order = np.argsort(ends_s[of_kind])
         from_there = np.cumsum(configs.gpus[stays][of_kind][order][::-1])[::-1]
         first = np.searchsorted(ends_s[of_kind][order], latest_s[:, kind], side="right")
-        held[:, kind] = np.append(from_there, 0)[first]
-    return held
+        held_gpus[:, kind] = np.append(from_there, 0)[first]
+    return held_gpus
