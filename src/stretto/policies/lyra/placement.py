@@ -72,7 +72,7 @@ class Draft:
         base_of, held_gpus = base_gpus[rows], jobs.held_gpus[rows]
         has_some = (base_of < 0) | (
             held_gpus > base_of
-        )  # a job whose least was raised may hold less than its base
+        )  # one whose least was raised may hold less than its base
         rows, expected = rows[has_some], np.where(base_of < 0, -1, held_gpus - base_of)[has_some]
         row_of_place = rows.tolist()
         names = jobs.ids
