@@ -10,8 +10,8 @@ from tests.service.emulated.stage import MemoryWriter
 
 from stretto.model import InputError
 from stretto.service.eventlog.clock import Clock
+from stretto.service.lending.command_feed import CommandFeed
 from stretto.service.lending.feeds import (
-    CommandFeed,
     Lender,
     SeriesFeed,
     changed_lenders,
@@ -90,18 +90,3 @@ def test_a_series_says_when_it_changes_and_stays_as_it_is_after_its_end() -> Non
     feed = SeriesFeed(10.0, np.array([0.25, 0.5, 1.0]))
     answers = [asyncio.run(feed.need_at(now_s, 4)) for now_s in (0.0, 12.0, 20.0, 500.0)]
     assert answers == [(1.0, 10.0), (2.0, 8.0), (4.0, inf), (4.0, inf)]
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("command", "need"),
-    [
-        ("echo 2", 2.0),
-        ("echo ' 1.5 '", 1.5),
-        ("echo many", None),
-        ("echo 1; exit 3", None),
-        ("echo -1", None),
-    ],
-)
-def test_a_command_says_the_need_or_it_is_not_known(command: str, need: float | None) -> None:
-    assert asyncio.run(CommandFeed(command, 7.0).need_at(0.0, 4)) == (need, 7.0)

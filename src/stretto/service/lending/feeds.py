@@ -4,11 +4,9 @@ Both only report: a need that is the same as before is no event.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +17,7 @@ from stretto.jobfile.quantities import duration_s
 from stretto.model import FloatArray, InputError
 from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
+from stretto.service.lending.command_feed import EVERY_S, CommandFeed
 from stretto.service.state.events import Event, LenderDeleted, LenderSet, NeedReported
 from stretto.service.state.state import State
 
@@ -26,11 +25,7 @@ DEMAND = "lend.demand"  # of an emulated cluster: the demand of every lender
 MADE = "synthetic"  # instead of a file: demand made with the seed of the service
 KEYS = ("name", "nodes", "headroom", "guarantee", "need")
 NEED_KEYS = ("file", "command", "every")
-EVERY_S = 15.0  # between two runs of a command; chosen
-COMMAND_S = 30.0  # that one may take; chosen
 LEAST_S = 0.01  # of wall time between two looks, however fast an emulated clock is; chosen
-
-log = logging.getLogger(__name__)
 
 
 class Feed(Protocol):
@@ -53,44 +48,6 @@ class SeriesFeed:
         if period >= len(self.shares) - 1:
             return float(self.shares[-1]) * nodes, inf
         return float(self.shares[period]) * nodes, (period + 1) * self.period_s - now_s
-
-
-@dataclass(frozen=True)
-class CommandFeed:
-    """A command for the shell that prints how many nodes are needed."""
-
-    command: str
-    every_s: float = EVERY_S
-
-    async def need_at(self, now_s: float, nodes: int) -> tuple[float | None, float]:
-        """What the command prints; not known where it fails, takes too long, or prints something else."""
-        process = await asyncio.create_subprocess_shell(
-            self.command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-        )
-        try:
-            async with asyncio.timeout(COMMAND_S):
-                printed, _ = await process.communicate()
-        except TimeoutError:
-            log.warning(
-                "the need of a lender is not known: %s took longer than %g s", self.command, COMMAND_S
-            )
-            return None, self.every_s
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        with suppress(ValueError):
-            need = float(printed.decode(errors="replace"))
-            if process.returncode == 0 and isfinite(need) and need >= 0:
-                return need, self.every_s
-        log.warning(
-            "the need of a lender is not known: expected a number of nodes of %s, got %.80r and status %s",
-            self.command,
-            printed,
-            process.returncode,
-        )
-        return None, self.every_s
 
 
 @dataclass(frozen=True)
