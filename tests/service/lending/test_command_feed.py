@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -98,6 +99,29 @@ def test_a_command_that_prints_too_much_is_ended_at_once(
 ) -> None:
     assert need_of(CommandFeed(command, most_s=SOON_S)) is None
     assert "printed more than 1000 bytes" in caplog.text
+
+
+def test_a_command_that_is_too_long_to_be_run_says_no_need(caplog: pytest.LogCaptureFixture) -> None:
+    feed = CommandFeed("true " + "x" * 2_000_000)
+    assert [need_of(feed), need_of(feed)] == [None, None]
+    assert caplog.text.count("cannot be run: Argument list too long") == 1
+    assert len(caplog.text) < 1_000
+
+
+def test_a_feed_goes_on_after_a_time_of_too_many_open_files(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> list[float | None]:
+        feed = CommandFeed("echo 1")
+        answers = [(await feed.need_at(0.0, 4))[0]]  # whatever the first one opens is open by now
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            answers.append((await feed.need_at(0.0, 4))[0])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return [*answers, (await feed.need_at(0.0, 4))[0]]
+
+    assert asyncio.run(ask()) == [1, None, 1]
+    assert "cannot be run: Too many open files" in caplog.text
 
 
 def test_the_same_trouble_is_said_once_until_the_need_is_known_again(

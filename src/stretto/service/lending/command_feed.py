@@ -43,6 +43,8 @@ class CommandFeed:
                 status, printed = await _run(self.command)
         except TimeoutError:
             return f"{self.command!r:.200} took longer than {self.most_s:g} s"
+        except OSError as wrong:  # too many open files or processes, or a command that is too long
+            return f"{self.command!r:.200} cannot be run: {wrong.strerror}"
         if len(printed) > MOST_PRINTED:
             return f"{self.command!r:.200} printed more than {MOST_PRINTED} bytes"
         with suppress(ValueError):

@@ -4,6 +4,7 @@ Both only report: a need that is the same as before is no event.
 """
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -119,6 +120,8 @@ def read_lenders(path: Path) -> tuple[Lender, ...]:
         guarantee_s = _seconds(entry.text("guarantee", default=""), f"{entry.where}: guarantee", 0.0)
         need = entry_of(entry.values.get("need", {}), f"{entry.where}: need", NEED_KEYS)
         file, command = need.text("file", default=""), need.text("command", default="")
+        if not _is_passable(command):
+            raise InputError(f"{need.where}: command must be UTF-8 without NUL, got {command!r:.80}")
         if file and command:
             raise InputError(f"{need.where}: expected a file or a command, not both")
         feed: Feed | None = _series(file, path.parent, 0) if file else None
@@ -127,6 +130,15 @@ def read_lenders(path: Path) -> tuple[Lender, ...]:
             feed = CommandFeed(command, every_s)
         lenders.append(Lender(name, nodes, headroom, guarantee_s, feed))
     return tuple(lenders)
+
+
+def _is_passable(command: str) -> bool:
+    """Whether a shell can be given it."""
+    try:
+        os.fsencode(command)
+    except UnicodeEncodeError:  # half of a pair, as YAML may write it
+        return False
+    return "\0" not in command
 
 
 def _seconds(text: str, where: str, usual: float) -> float:
