@@ -208,8 +208,9 @@ async def _serve_as_leader(
     cleanup.callback(mark.close)
     log_writer = LogWriter(store, state, clock, mark)
     watch = ClockWatch(log_writer, clock, read_clocks)
+    lenders_now = changed_lenders(prepared.lenders, state)  # refused before anything is recorded
     await _record_now(log_writer, *_first_events(config, configured, state, clock, watch))
-    if lenders_now := changed_lenders(prepared.lenders, state):
+    if lenders_now:
         await _record_now(log_writer, *lenders_now)
 
     # 2. The backend, and ids of workers that it shows although the log does not know them.

@@ -146,3 +146,26 @@ def test_a_service_does_not_start_with_a_file_of_lenders_that_is_wrong(
     assert re.fullmatch(r"[^\n]+\n", done.err)
     assert expected in done.err
     assert not (tmp_path / "state" / "stretto.db").exists()
+
+
+def test_a_service_does_not_start_with_a_file_that_takes_a_node_of_a_lender_that_somebody_has_set(
+    stretto: Stretto, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    file = tmp_path / "lenders.yaml"
+    file.write_text("lenders: [{name: inference, nodes: [lent-0, lent-1]}]\n")
+    options = ("--backend", "emulated", "--cluster", str(tmp_path / "cluster.yaml"), "--policy", "lyra")
+    running = Running(tmp_path, *options)
+    running.begin()
+    try:
+        with running.client() as client:
+            client.set_lender("by-hand", nodes=["lent-1"])
+        assert running.kill(signal.SIGTERM) == 0
+        recorded = len(list(running.log_of_all()))
+        place = ("--state", str(running.state), "--store", running.store, "--listen", "127.0.0.1:0")
+        done = stretto("serve", *place, *options, "--lenders", str(file))
+        assert done.status == 2
+        assert re.fullmatch(r"[^\n]*node lent-1 belongs to lender by-hand, [^\n]+\n", done.err)
+        assert len(list(running.log_of_all())) == recorded
+    finally:
+        running.end()

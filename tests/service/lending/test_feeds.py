@@ -88,6 +88,18 @@ def test_lenders_that_a_file_names_no_more_are_gone_and_those_that_somebody_has_
     assert changed_lenders((), state) == []
 
 
+def test_a_file_takes_no_node_of_a_lender_that_somebody_has_set(tmp_path: Path) -> None:
+    state = State()
+    log_writer = MemoryWriter(state, Clock())
+    log_writer.record(LenderSet("by-hand", ("n5", "n1")))
+    with pytest.raises(InputError, match="lender a of a file: node n1 belongs to lender by-hand") as refused:
+        changed_lenders(lenders_in(tmp_path, GOOD), state)
+    assert "\n" not in str(refused.value)
+    assert changed_lenders(lenders_in(tmp_path, "{name: by-hand, nodes: [n1]}"), state)
+    log_writer.record(*changed_lenders(lenders_in(tmp_path, "{name: old, nodes: [n0]}"), state))
+    assert LenderDeleted("old") in changed_lenders(lenders_in(tmp_path, "{name: new, nodes: [n0]}"), state)
+
+
 def test_a_series_says_when_it_changes_and_stays_as_it_is_after_its_end() -> None:
     feed = SeriesFeed(10.0, np.array([0.25, 0.5, 1.0]))
     answers = [asyncio.run(feed.need_at(now_s, 4)) for now_s in (0.0, 12.0, 20.0, 500.0)]

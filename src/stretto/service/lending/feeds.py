@@ -78,10 +78,31 @@ class Lender:
 
 
 def changed_lenders(lenders: Sequence[Lender], state: State) -> list[Event]:
-    """What the log does not say of lenders of files yet. Those that a file had and has no more are gone."""
+    """What the log does not say of lenders of files yet. Those that a file had and has no more are gone.
+
+    Raises InputError where a file names a node of a lender that somebody has set; the API refuses the same.
+    """
+    _check_whose(lenders, state)
     named = {lender.name for lender in lenders}
     gone = [LenderDeleted(name) for name, of in state.lenders.items() if of.configured and name not in named]
     return [*gone, *(lender.event(state) for lender in lenders if not lender.is_known(state))]
+
+
+def _check_whose(lenders: Sequence[Lender], state: State) -> None:
+    named = {lender.name for lender in lenders}
+    set_by_hand = {
+        node: of.name
+        for of in state.lenders.values()
+        if not of.configured and of.name not in named
+        for node in of.nodes
+    }
+    for lender in lenders:
+        if taken := [node for node in lender.nodes if node in set_by_hand]:
+            node, owner = taken[0], set_by_hand[taken[0]]
+            raise InputError(
+                f"lender {lender.name} of a file: node {node} belongs to lender {owner}, which somebody set; "
+                f"leave the node out of the file until lender {owner} is deleted or has others"
+            )
 
 
 def lenders_of_cluster(source: str, settings: Mapping[str, str], seed: int) -> tuple[Lender, ...]:
