@@ -48,6 +48,7 @@ def test_a_file_names_lenders_their_nodes_and_what_says_their_need(tmp_path: Pat
         ("{name: a, nodes: [n0], guarantee: soon}", "guarantee must be a duration"),
         ("{name: a, nodes: [n0], need: {file: x, command: y}}", "a file or a command, not both"),
         ("{name: a, nodes: [n0], need: {file: nowhere.csv}}", "nowhere.csv"),
+        ("{name: a, nodes: [n0, n1, n2, n1]}", "entry 2: node n1 is there twice"),
         (r'{name: a, nodes: [n0], need: {command: "echo 1\0"}}', "entry 2: need: command must be .* NUL"),
         (r'{name: a, nodes: [n0], need: {command: "echo \ud800"}}', "command must be UTF-8"),
         ("{name: a, nodes: [n0], ned: 1}", "unknown key 'ned'"),

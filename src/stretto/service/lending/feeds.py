@@ -5,6 +5,7 @@ Both only report: a need that is the same as before is no event.
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -133,6 +134,8 @@ def read_lenders(path: Path) -> tuple[Lender, ...]:
             raise InputError(f"{entry.where}: name must differ from other lenders, got {name!r}")
         if not nodes:
             raise InputError(f"{entry.where}: nodes must be a list of at least one node")
+        if twice := [node for node, times in Counter(nodes).items() if times > 1]:
+            raise InputError(f"{entry.where}: node {twice[0]} is there twice")
         if twice := [node for other in lenders for node in other.nodes if node in nodes]:
             raise InputError(f"{entry.where}: node {twice[0]} belongs to another lender")
         headroom = entry.number("headroom", default=0.0)
