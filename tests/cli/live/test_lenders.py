@@ -97,7 +97,7 @@ def test_a_service_has_the_lenders_of_its_file_and_asks_their_command(
     need = tmp_path / "need"
     need.write_text("2\n")
     file = tmp_path / "lenders.yaml"
-    entry = f"need: {{command: cat {need}, every: 100ms}}, guarantee: 1m"
+    entry = f"need: {{command: cat {need}, every: 1s}}, guarantee: 1m"
     file.write_text(f"lenders: [{{name: inference, nodes: [lent-0, lent-1], {entry}}}]\n")
     options = ("--backend", "emulated", "--cluster", str(tmp_path / "cluster.yaml"), "--policy", "lyra")
     running = Running(

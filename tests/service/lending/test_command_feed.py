@@ -49,6 +49,9 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         ("echo many", None),
         ("echo 1; exit 3", None),
         ("echo -1", None),
+        ("echo 4", 4.0),
+        ("echo 4.5", None),
+        ("echo 1e300", None),
         ("head -c 1000 /dev/zero | tr '\\0' 1", None),
         ("printf %900s; echo 3", 3.0),
     ],
@@ -122,6 +125,11 @@ def test_a_feed_goes_on_after_a_time_of_too_many_open_files(caplog: pytest.LogCa
 
     assert asyncio.run(ask()) == [1, None, 1]
     assert "cannot be run: Too many open files" in caplog.text
+
+
+def test_a_need_above_the_nodes_of_the_lender_is_not_known(caplog: pytest.LogCaptureFixture) -> None:
+    assert need_of(CommandFeed("echo 5")) is None
+    assert "'echo 5' says 5, and the lender has 4" in caplog.text
 
 
 def test_the_same_trouble_is_said_once_until_the_need_is_known_again(

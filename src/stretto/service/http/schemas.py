@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from stretto.jobfile.parts import LONGEST_SECRET_BYTES
 from stretto.service.scheduling.job_serving import JobServing
 from stretto.service.scheduling.job_speeds import JobSpeeds
+from stretto.service.state.lender_records import LONGEST_GUARANTEE_S, LONGEST_NODE, MOST_NODES
 from stretto.service.state.status import JobStatus
 
 LARGEST_SUBMISSION = 1 << 20  # characters; a file has its scripts beside it, not in it
@@ -146,9 +147,11 @@ class ReservationAsked(Asking):
 class LenderAsked(Asking):
     """The nodes of a lender."""
 
-    nodes: Annotated[list[Annotated[str, Field(max_length=255)]], Field(min_length=1, max_length=100_000)]
+    nodes: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_NODE)]], Field(min_length=1, max_length=MOST_NODES)
+    ]
     headroom: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0  # share that it never lends
-    guarantee_s: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)] = 0.0  # 0: none is stated
+    guarantee_s: Annotated[float, Field(ge=0, le=LONGEST_GUARANTEE_S, allow_inf_nan=False)] = 0.0  # 0: none
 
 
 class Need(Asking):

@@ -6,7 +6,7 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 
 EVERY_S = 15.0  # between two runs of a command; chosen
 COMMAND_S = 30.0  # that one may take; chosen
@@ -26,8 +26,8 @@ class CommandFeed:
     _warned: str = field(default="", init=False, compare=False)  # of what, since it was last known
 
     async def need_at(self, now_s: float, nodes: int) -> tuple[float | None, float]:
-        """What the command prints; not known where it fails, takes too long, or prints something else."""
-        answer = await self._answer()
+        """What the command prints; not known where it fails, takes too long, or prints what cannot be."""
+        answer = await self._answer(nodes)
         if isinstance(answer, float):
             self._warned = ""
             return answer, self.every_s
@@ -36,7 +36,7 @@ class CommandFeed:
         self._warned = answer
         return None, self.every_s
 
-    async def _answer(self) -> float | str:
+    async def _answer(self, nodes: int) -> float | str:
         """The need, or why it is not known."""
         try:
             async with asyncio.timeout(self.most_s):
@@ -47,12 +47,15 @@ class CommandFeed:
             return f"{self.command!r:.200} cannot be run: {wrong.strerror}"
         if len(printed) > MOST_PRINTED:
             return f"{self.command!r:.200} printed more than {MOST_PRINTED} bytes"
+        need = nan
         with suppress(ValueError):
             need = float(printed.decode(errors="replace"))
-            if status == 0 and isfinite(need) and need >= 0:
-                return need
-        got = f"got {printed!r:.80} and status {status}"
-        return f"expected a number of nodes of {self.command!r:.200}, {got}"
+        if status != 0 or not isfinite(need) or need < 0:
+            got = f"got {printed!r:.80} and status {status}"
+            return f"expected a number of nodes of {self.command!r:.200}, {got}"
+        if need > nodes:
+            return f"{self.command!r:.200} says {need:g}, and the lender has {nodes}"
+        return need
 
 
 async def _run(command: str) -> tuple[int | None, bytes]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
-from stretto.clusters.entries import entry_of, items_of, read_text, read_yaml
+from stretto.clusters.entries import Entry, entry_of, items_of, read_text, read_yaml
 from stretto.clusters.files import read_cluster_file
 from stretto.jobfile.quantities import duration_s
 from stretto.model import FloatArray, InputError
@@ -21,12 +21,14 @@ from stretto.service.eventlog.clock import Clock
 from stretto.service.eventlog.writer import LogWriter
 from stretto.service.lending.command_feed import EVERY_S, CommandFeed
 from stretto.service.state.events import Event, LenderDeleted, LenderSet, NeedReported
+from stretto.service.state.lender_records import LONGEST_GUARANTEE_S, LONGEST_NODE, MOST_NODES
 from stretto.service.state.state import State
 
 DEMAND = "lend.demand"  # of an emulated cluster: the demand of every lender
 MADE = "synthetic"  # instead of a file: demand made with the seed of the service
 KEYS = ("name", "nodes", "headroom", "guarantee", "need")
 NEED_KEYS = ("file", "command", "every")
+LEAST_EVERY_S, LONGEST_EVERY_S = 1.0, 1e7  # between two runs of a command; chosen
 LEAST_S = 0.01  # of wall time between two looks, however fast an emulated clock is; chosen
 
 
@@ -129,31 +131,47 @@ def read_lenders(path: Path) -> tuple[Lender, ...]:
     lenders: list[Lender] = []
     for number, item in enumerate(items_of(document, "lenders"), start=1):
         entry = entry_of(item, f"{path}: lenders, entry {number}", KEYS)
-        name, nodes = entry.text("name"), entry.texts("nodes")
+        name = entry.text("name")
         if any(name == other.name for other in lenders):
             raise InputError(f"{entry.where}: name must differ from other lenders, got {name!r}")
-        if not nodes:
-            raise InputError(f"{entry.where}: nodes must be a list of at least one node")
-        if twice := [node for node, times in Counter(nodes).items() if times > 1]:
-            raise InputError(f"{entry.where}: node {twice[0]} is there twice")
-        if twice := [node for other in lenders for node in other.nodes if node in nodes]:
-            raise InputError(f"{entry.where}: node {twice[0]} belongs to another lender")
+        nodes = _nodes(entry, lenders)
         headroom = entry.number("headroom", default=0.0)
         if headroom >= 1:
             raise InputError(f"{entry.where}: headroom must be a share below 1, got {headroom:g}")
-        guarantee_s = _seconds(entry.text("guarantee", default=""), f"{entry.where}: guarantee", 0.0)
-        need = entry_of(entry.values.get("need", {}), f"{entry.where}: need", NEED_KEYS)
-        file, command = need.text("file", default=""), need.text("command", default="")
-        if not _is_passable(command):
-            raise InputError(f"{need.where}: command must be UTF-8 without NUL, got {command!r:.80}")
-        if file and command:
-            raise InputError(f"{need.where}: expected a file or a command, not both")
-        feed: Feed | None = _series(file, path.parent, 0) if file else None
-        if command:
-            every_s = _seconds(need.text("every", default=""), f"{need.where}: every", EVERY_S)
-            feed = CommandFeed(command, every_s)
-        lenders.append(Lender(name, nodes, headroom, guarantee_s, feed))
+        guarantee_s = _seconds(entry, "guarantee", usual=0.0, most=LONGEST_GUARANTEE_S)
+        lenders.append(Lender(name, nodes, headroom, guarantee_s, _feed(entry, path.parent)))
     return tuple(lenders)
+
+
+def _nodes(entry: Entry, others: Sequence[Lender]) -> tuple[str, ...]:
+    nodes = entry.texts("nodes")
+    if not nodes:
+        raise InputError(f"{entry.where}: nodes must be a list of at least one node")
+    if len(nodes) > MOST_NODES:
+        raise InputError(f"{entry.where}: nodes must be at most {MOST_NODES}, got {len(nodes)}")
+    if too_long := [node for node in nodes if len(node) > LONGEST_NODE]:
+        expected = f"nodes must have names of at most {LONGEST_NODE} characters"
+        raise InputError(f"{entry.where}: {expected}, got {too_long[0]!r:.80}")
+    counts = Counter(nodes)
+    if twice := [node for node, times in counts.items() if times > 1]:
+        raise InputError(f"{entry.where}: node {twice[0]} is there twice")
+    if twice := [node for other in others for node in other.nodes if node in counts]:
+        raise InputError(f"{entry.where}: node {twice[0]} belongs to another lender")
+    return nodes
+
+
+def _feed(entry: Entry, folder: Path) -> Feed | None:
+    need = entry_of(entry.values.get("need", {}), f"{entry.where}: need", NEED_KEYS)
+    file, command = need.text("file", default=""), need.text("command", default="")
+    if not _is_passable(command):
+        raise InputError(f"{need.where}: command must be UTF-8 without NUL, got {command!r:.80}")
+    if file and command:
+        raise InputError(f"{need.where}: expected a file or a command, not both")
+    if command:
+        return CommandFeed(command, _seconds(need, "every", EVERY_S, LEAST_EVERY_S))
+    if "every" in need.values:
+        raise InputError(f"{need.where}: every says how often a command runs, and there is none")
+    return _series(file, folder, 0) if file else None
 
 
 def _is_passable(command: str) -> bool:
@@ -165,11 +183,17 @@ def _is_passable(command: str) -> bool:
     return "\0" not in command
 
 
-def _seconds(text: str, where: str, usual: float) -> float:
+def _seconds(
+    entry: Entry, key: str, usual: float, least: float = 0.0, most: float = LONGEST_EVERY_S
+) -> float:
+    text, where = entry.text(key, default=""), f"{entry.where}: {key}"
     try:
-        return duration_s(text) if text else usual
+        seconds = duration_s(text) if text else usual
     except ValueError:
-        raise InputError(f"{where} must be a duration such as 90s or 2m, got {text!r}") from None
+        raise InputError(f"{where} must be a duration such as 90s or 2m, got {text!r:.80}") from None
+    if not least <= seconds <= most:
+        raise InputError(f"{where} must be a duration from {least:g} s to {most:,.0f} s, got {text!r}")
+    return seconds
 
 
 def _series(demand: str, beside: Path, seed: int) -> SeriesFeed:

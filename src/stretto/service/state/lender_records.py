@@ -7,6 +7,8 @@ from math import ceil, isnan, nan
 from stretto.model import FloatArray, floats
 
 WHOLE = 1e-9  # a need so close to a whole number of nodes is that number; as in `lend`
+MOST_NODES, LONGEST_NODE = 100_000, 255  # of a lender, and characters of the name of each; chosen
+LONGEST_GUARANTEE_S = 1e7  # chosen: four months
 MOST_NEEDS = 4_096  # changes of a need that are kept; chosen: two weeks of one every five minutes
 MOST_PERIODS = 2_016  # of the series that a forecast is shown; chosen: as many as it looks at
 
