@@ -247,6 +247,11 @@ NODES = "nodes: [{type: t4, gpus: 4}]\n"
             id="too much headroom",
         ),
         pytest.param(
+            TYPES + NODES + 'lenders: [{type: t4, gpus: 8}, {type: t4, gpus: 8, name: "a/b c\\n"}]\n',
+            "lenders, entry 2: name must be 1 to 63 letters",
+            id="a lender that no address can name",
+        ),
+        pytest.param(
             TYPES + NODES + "lenders: [{type: t4, gpus: 8, name: x}, {type: t4, gpus: 8, name: x}]\n",
             "lenders, entry 2: name must differ from other lenders, got 'x'",
             id="two lenders of one name",

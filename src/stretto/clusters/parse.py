@@ -1,5 +1,6 @@
 """A cluster file, checked entry by entry, becomes a cluster and the lenders that stand behind it."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ TYPE_KEYS = ("memory_gb", "speed", "aliases", "max_nodes_per_job", "stand_ins")
 NODE_KEYS = ("type", "gpus", "count", "cpus", "memory_gb", "names", "in")
 LENDER_KEYS = (*NODE_KEYS, "name", "demand", "headroom")
 
+LENDER_NAME = r"[A-Za-z0-9._-]{1,63}"  # it is a part of addresses, of marks on nodes and of metrics
 MOST_NODES = 1_000_000  # chosen: far beyond any cluster; a slip should not fill the memory
 
 
@@ -70,6 +72,15 @@ def cluster_file_of(document: Any, where: str, name: str) -> ClusterFile:
         levels=levels.names,
     )
     return ClusterFile(cluster, tuple(lenders))
+
+
+def lender_name(entry: Entry, default: str | None = None) -> str:
+    """The name of a lender, as a service takes it. Raises InputError."""
+    name = entry.text("name", default)
+    if not re.fullmatch(LENDER_NAME, name):
+        expected = "1 to 63 letters of ASCII, digits, dots, underscores and hyphens"
+        raise InputError(f"{entry.at('name')}: name must be {expected}, got {name!r:.80}")
+    return name
 
 
 def _types(file: Entry) -> Mapping[str, GpuType]:
@@ -136,7 +147,7 @@ def _lender(entry: Entry, number: int, types: Mapping[str, GpuType]) -> Lender:
     if headroom >= 1:
         raise InputError(f"{entry.at('headroom')}: headroom must be a share below 1, got {headroom:g}")
     return Lender(
-        name=entry.text("name", default=f"lender{number}"),
+        name=lender_name(entry, default=f"lender{number}"),
         gpu_type=_known_type(entry, types),
         gpus=entry.count("gpus"),
         count=entry.count("count", default=len(entry.texts("names")) or 1),

@@ -43,6 +43,9 @@ def test_a_file_names_lenders_their_nodes_and_what_says_their_need(tmp_path: Pat
     ("entry", "words"),
     [
         ("{nodes: [n0]}", "missing name"),
+        ("{name: a/b c, nodes: [n0]}", r"lenders.yaml line 3: lenders, entry 2: name must be .* got 'a/b c'"),
+        (r'{name: "a\n<b>", nodes: [n0]}', "entry 2: name must be 1 to 63 letters"),
+        ("{name: %s, nodes: [n0]}" % ("n" * 64), "entry 2: name must be 1 to 63 letters"),
         ("{name: a}", "nodes must be a list of at least one"),
         ("{name: a, nodes: [n0], headroom: 1}", "headroom must be a share below 1"),
         ("{name: a, nodes: [%s]}" % ("n" * 256), "names of at most 255 characters"),

@@ -15,6 +15,7 @@ from typing import Protocol
 from stretto.clusters.demand import PERIOD_S, made_demand, read_demand
 from stretto.clusters.entries import Entry, entry_of, items_of, read_text, read_yaml
 from stretto.clusters.files import read_cluster_file
+from stretto.clusters.parse import lender_name
 from stretto.jobfile.quantities import duration_s
 from stretto.model import FloatArray, InputError
 from stretto.service.eventlog.clock import Clock
@@ -131,7 +132,7 @@ def read_lenders(path: Path) -> tuple[Lender, ...]:
     lenders: list[Lender] = []
     for number, item in enumerate(items_of(document, "lenders"), start=1):
         entry = entry_of(item, f"{path}: lenders, entry {number}", KEYS)
-        name = entry.text("name")
+        name = lender_name(entry)
         if any(name == other.name for other in lenders):
             raise InputError(f"{entry.where}: name must differ from other lenders, got {name!r}")
         nodes = _nodes(entry, lenders)

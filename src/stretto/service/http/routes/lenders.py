@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from stretto.clusters.parse import LENDER_NAME
 from stretto.errors import InputError
 from stretto.service.http import schemas
 from stretto.service.http.audit import did
@@ -19,7 +20,7 @@ from stretto.service.state.lenders import nodes_of_lenders
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+Name = Annotated[str, Path(pattern=f"^{LENDER_NAME}$")]
 
 
 @router.get("/lenders", response_model=schemas.Lenders)
