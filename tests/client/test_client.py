@@ -66,6 +66,11 @@ def test_what_can_be_no_name_is_refused_in_a_line(name: str) -> None:
         client.describe(name)
 
 
+def test_what_can_be_no_name_of_a_lender_is_not_called_a_job_or_a_node() -> None:
+    with Client("http://service") as client, pytest.raises(InputError, match=r"^expected a name, .* 'a/b'$"):
+        client.delete_lender("a/b")
+
+
 def test_a_name_is_one_part_of_the_path_whatever_is_in_it(client_of: Callable[[Answer], Client]) -> None:
     asked = []
 

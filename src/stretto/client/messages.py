@@ -76,7 +76,7 @@ def last_lines(text: str, lines: int) -> str:
 def as_part(given: str) -> str:
     """A name as a part of a path. Raises InputError for what can be none, or would lead elsewhere."""
     if given in ("", ".", "..") or "/" in given or "?" in given or "#" in given:
-        raise InputError(f"expected the id of a job or the name of a node, got {given!r}")
+        raise InputError(f"expected a name, or the id of a job, got {given!r}")
     try:
         return quote(given, safe="")
     except UnicodeEncodeError:

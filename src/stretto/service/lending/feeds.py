@@ -84,7 +84,7 @@ class Lender:
 def changed_lenders(lenders: Sequence[Lender], state: State) -> list[Event]:
     """What the log does not say of lenders of files yet. Those that a file had and has no more are gone.
 
-    Raises InputError where a file names a node of a lender that somebody has set; the API refuses the same.
+    Raises InputError where a file names a node of a lender set by hand; the API refuses the same.
     """
     _check_whose(lenders, state)
     named = {lender.name for lender in lenders}
