@@ -137,9 +137,11 @@ class Constraints:
 
     @property
     def of_users(self) -> "Constraints":
-        """Only what users have had and their shares: all that policies themselves are shown."""
-        is_shown = self.shows_usage and self.fair_share is not None
-        return Constraints(fair_share=self.fair_share) if is_shown else NO_CONSTRAINTS
+        """What users have had, their shares, and that workers are whole: all that policies are shown."""
+        fair_share = self.fair_share if self.shows_usage else None
+        if fair_share is None and not self.whole_workers:
+            return NO_CONSTRAINTS
+        return Constraints(fair_share=fair_share, whole_workers=self.whole_workers)
 
     def at(self, now_s: float) -> "Constraints":
         """The constraints as they stand a while later, when some reservations and periods are over."""

@@ -1,7 +1,7 @@
 """Everything a decision may look at, as it stood at one moment."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from math import inf, nextafter
@@ -115,6 +115,11 @@ class Requests(JobColumns):
     def any_varies(self) -> bool:
         """Whether the workers of some job have more GPUs on some types."""
         return bool(self.varies_by_type.any())
+
+    @cached_property
+    def any_large_workers(self) -> bool:
+        """Whether the workers of some job have several GPUs."""
+        return self.any_varies or bool((self.gpus_per_worker > 1).any())
 
     @cached_property
     def any_mixes(self) -> bool:
@@ -336,6 +341,24 @@ class Snapshot:
     # What adaptive jobs train with now. None: the world chooses batches itself, as simulations do.
     batches: Mapping[JobId, Batch] | None = None
     closed: BoolArray | None = None  # (nodes,) not usable only because others have them to themselves
+    # Of jobs that are shown in one size for all types: what their workers really have on each
+    worker_sizes: Mapping[JobId, tuple[int, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def large_workers(self) -> BoolArray | None:
+        """(jobs,) whether a job is to have whole workers of several GPUs, each on one node; None: none is."""
+        requests, asks = self.jobs.requests, self.constraints.whole_workers
+        if not (requests.any_large_workers if asks else requests.any_varies):
+            return None
+        large = self.jobs.varies_by_type
+        if asks:
+            large = large | (self.jobs.gpus_per_worker > 1)
+        return large if large.any() else None
+
+    def worker_gpus(self, row: int) -> tuple[int, ...]:
+        """(types,) GPUs of one worker of a job, of which no two nodes have a part."""
+        real = self.worker_sizes.get(self.jobs.ids[row]) if self.worker_sizes else None
+        return real or tuple(self.jobs.worker_gpus[row].tolist())
 
     @cached_property
     def all_usable(self) -> bool:

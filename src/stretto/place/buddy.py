@@ -8,7 +8,7 @@ from stretto.model import Allocation, IntArray, Pinned, Placement, Shares, Snaps
 from stretto.place.draft import Draft, Want, own_then_lowest
 from stretto.place.evict import Movable, Opening, most_free_first, moving_others
 from stretto.place.fill import Rule, fill
-from stretto.place.shapes import pieces
+from stretto.place.shapes import in_workers, pieces
 
 LEVELS = 6  # cells of 1 to 32 GPUs: a node has at most 62
 ALIGNED = tuple(sum(1 << at for at in range(0, 62, 1 << level)) for level in range(LEVELS + 1))
@@ -82,13 +82,16 @@ def _sizes(draft: Draft, want: Want, split: bool) -> tuple[int, ...]:
     cell = 1 << (largest.bit_length() - 1)
     if want.gpus <= largest and (want.nodes == 1 or (want.nodes == 0 and not split)):
         return (want.gpus,)
+    each = want.each
+    if each > cell:
+        return pieces(want.gpus, want.nodes, largest, each)  # a worker is more than the largest cell
     most_nodes = draft.cluster.types[want.kind].max_nodes_per_job
-    if want.nodes == 0 and most_nodes and want.gpus > most_nodes * cell:
-        return pieces(want.gpus, 0, largest)  # largest cells would lie on more nodes than it may use
-    if split and want.nodes == 0:
+    if want.nodes == 0 and most_nodes and want.gpus > most_nodes * in_workers(cell, each):
+        return pieces(want.gpus, 0, largest, each)  # largest cells would lie on more nodes than it may use
+    if split and want.nodes == 0 and each == 1:
         whole, rest = divmod(want.gpus, cell)
         return (cell,) * whole + virtual_nodes(rest)
-    return pieces(want.gpus, want.nodes, cell)
+    return pieces(want.gpus, want.nodes, cell, each)
 
 
 def _cell_size(gpus: int) -> int:

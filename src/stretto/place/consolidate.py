@@ -7,7 +7,16 @@ import numpy as np
 from stretto.model import BoolArray, IntArray, Pinned, Placement, Shares, Snapshot
 from stretto.place.draft import Draft, Want
 from stretto.place.fill import fill
-from stretto.place.shapes import FEWEST_FREE, at, best_fit, holds_on, over_nodes, pieces
+from stretto.place.shapes import (
+    FEWEST_FREE,
+    all_in_workers,
+    at,
+    best_fit,
+    holds_on,
+    in_workers,
+    over_nodes,
+    pieces,
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ def own_node_or_best_fit(draft: Draft, want: Want, fit: IntArray = FEWEST_FREE) 
 
 def on_any_nodes(draft: Draft, want: Want) -> bool:
     """The second half of PL-RELAX; a growing job keeps what it has and adds to it."""
-    free = draft.free_of(want.kind)
+    free = all_in_workers(draft.free_of(want.kind), want.each)
     own = holds_on(want.held, want.kind, len(free))
     counts = over_nodes(free, want.gpus, own, np.zeros_like(free))
     return bool(counts) and draft.give(want, at(counts))
@@ -74,11 +83,20 @@ def on_any_nodes_if_large(draft: Draft, want: Want) -> bool:
 
 def _on_several(draft: Draft, free: IntArray, want: Want, largest: int) -> dict[int, int]:
     is_own = holds_on(want.held, want.kind, len(free)) > 0
+    each, sizes = want.each, draft.cluster.node_gpus
+    is_idle = (free == sizes) & (free >= each)
+    if each > 1:  # what makes no whole worker is of no use
+        free, sizes, largest = (
+            all_in_workers(free, each),
+            all_in_workers(sizes, each),
+            in_workers(largest, each),
+        )
+    if not largest:
+        return {}
     if want.nodes > -(-want.gpus // largest):
-        return _evenly(free, is_own, pieces(want.gpus, want.nodes, largest))
+        return _evenly(free, is_own, pieces(want.gpus, want.nodes, largest, each))
     # Whole idle nodes first, as many as fit into the request.
-    sizes = draft.cluster.node_gpus
-    whole = np.flatnonzero((free == sizes) & (free > 0))
+    whole = np.flatnonzero(is_idle)
     whole = whole[np.lexsort((~is_own[whole], -sizes[whole]))]  # larger nodes first: fewer of them
     reached = np.cumsum(sizes[whole])
     filled = int(np.searchsorted(reached, want.gpus, side="right"))

@@ -36,6 +36,15 @@ class Want(NamedTuple):
     profiling: bool = False  # for a profiling run only
     cpus: float = 0.0  # cores in all; 0: in proportion
     within: int = -1  # the level of the network of which it must be in one domain; -1: none
+    workers: tuple[int, ...] = ()  # GPUs of one worker by type, which no two nodes share; (): of one GPU
+
+    @property
+    def each(self) -> int:
+        """GPUs of one worker on the type that is tried; 1 where the request makes no whole workers anyway."""
+        if not self.workers:
+            return 1
+        each = self.workers[self.kind]
+        return 1 if self.gpus % each else each
 
 
 class Draft:

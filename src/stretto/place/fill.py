@@ -8,6 +8,13 @@ import numpy as np
 from stretto.model import Allocation, BadPlan, BoolArray, Cluster, Pinned, Placement, Shares, Snapshot
 from stretto.place.draft import Draft, Want, shrunk
 from stretto.place.topology import narrow
+from stretto.place.whole_workers import (
+    fewer_workers,
+    keeps_workers,
+    on_idle_nodes,
+    with_workers,
+    without_broken,
+)
 
 Rule = Callable[[Draft, Want], bool]
 """Gives a job that holds nothing what it wants, of one GPU type. False: nothing done."""
@@ -40,17 +47,23 @@ def fill(
     5. A job of several nodes goes into the smallest domain of the network that can hold it, where the cluster
        has a topology (`topology.narrow`). No job is moved for that.
     6. A running job for which no room is found stays where it is, if its GPUs are still free.
+    7. A job of workers of several GPUs has whole ones, where the world asks for it. A pin that breaks one is
+       no pin. Where the rules find no room it has idle nodes, or as many workers as there is room for.
 
     A node that is only closed to these jobs is not lost to one that may not be preempted
     (`Snapshot.kept_on_closed`).
 
     Python loops run over changed jobs only; a decision that changes nothing returns the same placement.
     """
+    if shares.pinned and snapshot.large_workers is not None:
+        shares = without_broken(snapshot, shares)
     rows, lost = rows_to_settle(snapshot, shares)
     if not rows:
         return snapshot.placement
     draft = Draft(snapshot)
-    rules = [*map(near, rules), *map(kept_near, moving)]
+    near_rules, moving = [*map(near, rules)], [*map(kept_near, moving)]
+    rules = [*near_rules, *moving]
+    for_workers = [*map(keeps_workers, near_rules), near(on_idle_nodes), *map(keeps_workers, moving)]
     wants = {row: _want(snapshot, shares, row) for row in rows}
     for row in rows:
         # Steps 1 and 2: what is settled by letting go, or by keeping a part, is done.
@@ -63,7 +76,7 @@ def fill(
         # Steps 4 to 6. Behind a job that found no room nothing new starts; what runs goes on.
         if blocked and want.held is None:
             continue
-        placed = _settle(draft, snapshot, row, want, rules)
+        placed = _settle(draft, snapshot, row, want, for_workers if want.workers else rules)
         blocked = blocked or (shares.in_order and not placed)
     return draft.placement()
 
@@ -155,7 +168,12 @@ def _want(snapshot: Snapshot, shares: Shares, row: int) -> Want:
     gpus, kind, nodes = int(shares.gpus[row]), int(shares.kind[row]), int(shares.nodes[row])
     run = _kind_of_run(shares, row)
     within = _level(snapshot.cluster, job.within) if job.within else -1
-    return Want(job.id, gpus, kind, nodes, snapshot.placement.get(job.id), job.heterogeneous, *run, within)
+    held = snapshot.placement.get(job.id)
+    want = Want(job.id, gpus, kind, nodes, held, job.heterogeneous, *run, within)
+    large = snapshot.large_workers
+    if large is None or not large[row]:
+        return want
+    return with_workers(snapshot.cluster, want, snapshot.worker_gpus(row))
 
 
 def _level(cluster: Cluster, name: str) -> int:
@@ -218,7 +236,21 @@ def _settle(draft: Draft, snapshot: Snapshot, row: int, want: Want, rules: Seque
         for kind in kinds:
             if rule(draft, want if kind == want.kind else want._replace(kind=kind)):
                 return True
+    if want.workers and _has_fewer(draft, snapshot, row, want, kinds, rules):
+        return True
     return _stays(draft, want, current or want.held)
+
+
+def _has_fewer(
+    draft: Draft, snapshot: Snapshot, row: int, want: Want, kinds: Sequence[int], rules: Sequence[Rule]
+) -> bool:
+    """Give a job fewer workers than it is to have. Counts cannot tell the policy how many are whole."""
+    for kind in kinds:
+        fewest, step = int(snapshot.jobs.fewest_gpus[row, kind]), int(snapshot.jobs.worker_gpus[row, kind])
+        for fewer in fewer_workers(draft, want._replace(kind=kind), fewest, step):
+            if any(rule(draft, fewer) for rule in rules):
+                return True
+    return False
 
 
 def _stays(draft: Draft, want: Want, at: Allocation | None) -> bool:

@@ -11,19 +11,34 @@ FEWEST_FREE = np.where(_ROOMY[:, None] <= _ROOMY, _ROOMY, NOT_ENOUGH)
 """(asked, free) how loosely a request fits the free GPUs of a node: best fit is the least."""
 
 
-def pieces(gpus: int, nodes: int, node_gpus: int) -> tuple[int, ...]:
+def pieces(gpus: int, nodes: int, node_gpus: int, each: int = 1) -> tuple[int, ...]:
     """GPUs on each of several nodes, largest first: nodes filled one by one, or evenly on more than needed.
 
     nodes: how many; 0 as few as can be. Empty where so few nodes do not have so many GPUs.
+    each: GPUs of one worker, which divide the request; no worker lies on two nodes.
     """
-    whole, rest = divmod(gpus, node_gpus)
+    room = in_workers(node_gpus, each)
+    if not room:
+        return ()
+    whole, rest = divmod(gpus, room)
     fewest = whole + (rest > 0)
     if nodes in (0, fewest):
-        return (node_gpus,) * whole + (rest,) * (rest > 0)
-    if not fewest < nodes <= gpus:
+        return (room,) * whole + (rest,) * (rest > 0)
+    workers = gpus // each
+    if not fewest < nodes <= workers:
         return ()
-    each, more = divmod(gpus, nodes)
-    return (each + 1,) * more + (each,) * (nodes - more)
+    fewer, more = divmod(workers, nodes)
+    return ((fewer + 1) * each,) * more + (fewer * each,) * (nodes - more)
+
+
+def in_workers(gpus: int, each: int) -> int:
+    """As many of these GPUs as make whole workers of `each`."""
+    return gpus - gpus % each
+
+
+def all_in_workers(free: IntArray, each: int) -> IntArray:
+    """(nodes,) the same of each node; for workers of one GPU the same array."""
+    return free if each == 1 else free - free % each
 
 
 def at(counts: dict[int, int]) -> Pinned:

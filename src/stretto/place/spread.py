@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from stretto.model import Pinned, Placement, Shares, Snapshot
 from stretto.place.draft import Draft, Want
 from stretto.place.fill import fill
-from stretto.place.shapes import NOT_ENOUGH, at, holds_on, over_nodes
+from stretto.place.shapes import NOT_ENOUGH, all_in_workers, at, holds_on, over_nodes
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def on_fewest_jobs(draft: Draft, want: Want) -> bool:
             return draft.give(want, Pinned((node,), (want.gpus,)))
     if want.nodes == 1:
         return False
-    counts = over_nodes(free, want.gpus, own, draft.jobs_on)
+    counts = over_nodes(all_in_workers(free, want.each), want.gpus, own, draft.jobs_on)
     return bool(counts) and draft.give(want, at(counts))
 
 

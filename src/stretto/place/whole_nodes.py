@@ -47,9 +47,9 @@ def sizes_of(draft: Draft, want: Want) -> tuple[int, ...]:
     if want.gpus <= largest and want.nodes <= 1:
         return (want.gpus,)
     unit = largest_virtual_node(largest)
-    if want.gpus == want.nodes * unit:
+    if want.gpus == want.nodes * unit and unit % want.each == 0:
         return (unit,) * want.nodes
-    return pieces(want.gpus, want.nodes, largest)
+    return pieces(want.gpus, want.nodes, largest, want.each)
 
 
 def largest_virtual_node(gpus: int) -> int:

@@ -26,7 +26,7 @@ from stretto.scheduler.constraints.quotas import (
 from stretto.scheduler.constraints.reasons import in_original_order, reasons_of, seen_from_the_whole
 from stretto.scheduler.constraints.reservations import reserve
 from stretto.scheduler.constraints.shared_nodes import SharedNodeView, less_foreign_use
-from stretto.scheduler.constraints.whole_workers import has_large_workers, keep_whole_workers, show_one_size
+from stretto.scheduler.constraints.whole_workers import keep_whole_workers, show_one_size
 from stretto.scheduler.fair_share import Accounts, in_fair_order
 
 
@@ -57,8 +57,7 @@ class VisiblePart:
             priority = snapshot.jobs.priority
             if (priority != priority[:1]).any():
                 return False
-        may_be_large = requests.any_varies or snapshot.constraints.whole_workers
-        return not (may_be_large and has_large_workers(snapshot).any())
+        return snapshot.large_workers is None
 
     def read_back(self, plan: Plan) -> Plan:
         """A plan for the visible part as one for the whole snapshot."""
@@ -166,7 +165,7 @@ def plan_of(context: DecisionContext, plans: Sequence[Plan]) -> Plan:
     # Where nothing is constrained the policy's plan stays as it is, object and all.
     plan = plans[-1]
     snapshot, rules = context.snapshot, context.constraints
-    asks_for_whole = bool(has_large_workers(context.snapshot).any())
+    asks_for_whole = context.snapshot.large_workers is not None
     if rules.are_void and not asks_for_whole:
         return plan
     placement = plan.placement if rules.are_void else enforce_limits(context, plan.placement)

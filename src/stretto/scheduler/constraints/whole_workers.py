@@ -10,7 +10,7 @@ from math import lcm
 
 import numpy as np
 
-from stretto.model import UNLIMITED_GPUS, Allocation, BoolArray, Job, Placement, Snapshot, Why, lowest_gpus
+from stretto.model import UNLIMITED_GPUS, Allocation, Job, Placement, Snapshot, Why, lowest_gpus
 from stretto.scheduler.constraints.context import DecisionContext
 from stretto.scheduler.constraints.job_rows import select_jobs
 
@@ -28,7 +28,10 @@ def show_one_size(snapshot: Snapshot) -> Snapshot:
         for row in varying
     }
     rows = np.arange(len(snapshot.jobs))
-    return replace(snapshot, jobs=select_jobs(snapshot.jobs, rows, changed, snapshot.placement))
+    jobs = select_jobs(snapshot.jobs, rows, changed, snapshot.placement)
+    return replace(
+        snapshot, jobs=jobs, worker_sizes={changed[row].id: snapshot.worker_gpus(row) for row in varying}
+    )
 
 
 def in_one_size(job: Job, type_names: tuple[str, ...], gpus_per_node: list[int]) -> Job:
@@ -66,13 +69,15 @@ def keep_whole_workers(context: DecisionContext, placement: Placement) -> Placem
 
     A job that is left with too few waits. Only where the world asks for it, or workers differ by type.
     """
-    names = context.snapshot.cluster.type_names
-    for row in np.flatnonzero(has_large_workers(context.snapshot)).tolist():
+    names, large = context.snapshot.cluster.type_names, context.snapshot.large_workers
+    for row in np.flatnonzero(large).tolist() if large is not None else ():
         job = context.jobs[row]
         allocation = placement.get(job.id)
         if allocation is None or allocation.flexible:
             continue
         gpu_type = names[allocation.kind]
+        if whole_workers_of(allocation, context.snapshot.worker_gpus(row)[allocation.kind]) is allocation:
+            continue
         whole = whole_workers_of(allocation, job.worker_gpus(gpu_type))
         if whole is allocation:
             continue
@@ -85,14 +90,6 @@ def keep_whole_workers(context: DecisionContext, placement: Placement) -> Placem
             each = job.worker_gpus(gpu_type)
             context.why[row] = (Why.FRAGMENTED, f"a worker needs {each} GPUs of one node of {gpu_type}")
     return placement
-
-
-def has_large_workers(snapshot: Snapshot) -> BoolArray:
-    """(jobs,) whether a job is to have whole workers of several GPUs each."""
-    jobs = snapshot.jobs
-    if not snapshot.constraints.whole_workers:
-        return jobs.varies_by_type
-    return jobs.varies_by_type | (jobs.gpus_per_worker > 1)
 
 
 def whole_workers_of(allocation: Allocation, each: int) -> Allocation | None:
