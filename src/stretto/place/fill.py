@@ -168,8 +168,8 @@ def _want(snapshot: Snapshot, shares: Shares, row: int) -> Want:
     gpus, kind, nodes = int(shares.gpus[row]), int(shares.kind[row]), int(shares.nodes[row])
     run = _kind_of_run(shares, row)
     within = _level(snapshot.cluster, job.within) if job.within else -1
-    held = snapshot.placement.get(job.id)
-    want = Want(job.id, gpus, kind, nodes, held, job.heterogeneous, *run, within)
+    before = snapshot.placement.get(job.id)
+    want = Want(job.id, gpus, kind, nodes, before, job.heterogeneous, *run, within)
     large = snapshot.large_workers
     if large is None or not large[row]:
         return want
