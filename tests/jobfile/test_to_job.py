@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from tests.drawn import scaled
 
 from stretto.jobfile import JobSpec, permitted_gpus, read_submission, spec_to_job
-from stretto.jobfile.to_job import DEADLINE_WORTH, JOB_KEYS
+from stretto.jobfile.to_job import DEADLINE_WORTH, JOB_KEYS, accepted_job, scaled_bounds
 from stretto.model import (
     UNLIMITED_GPUS,
     Adaptivity,
@@ -159,7 +159,7 @@ def test_a_date_is_put_on_the_clock_of_the_service() -> None:
         ("resources: {accelerators: t4, gpus_per_worker: 8}", "gpus_per_worker=8, but a node of t4 has 4"),
         (
             "resources: {accelerators: 't4:1', cpus: 49}",
-            "49 cores and 0 GB beside 1 GPUs are more than a node",
+            "mixed: 49 cores beside 1 GPU are more than a node",
         ),
         (
             "resources: {accelerators: ['t4:25', 'a100:25'], heterogeneous: true}",
@@ -169,7 +169,16 @@ def test_a_date_is_put_on_the_clock_of_the_service() -> None:
             "resources: {accelerators: 16, gpus_per_worker: 16, heterogeneous: true}",
             "gpus_per_worker=16, but a node of t4 has 4",
         ),
-        ("resources: {accelerators: 't4:2', memory: 400GB}", "0 cores and 200 GB beside 1 GPUs"),
+        ("resources: {accelerators: 't4:2', memory: 400GB}", "mixed: 200 GB beside 1 GPU are more than"),
+        (
+            "resources: {accelerators: 't4:2', gpus_per_worker: 2, cpus: 49, memory: 4GB}",
+            "mixed: 49 cores and 4 GB beside 2 GPUs are more than a node",
+        ),
+        (
+            "elastic: {min: 10, max: 12}\nresources: {gpus_per_worker: {t4: 2, a100: 8}}",
+            "mixed: asks for 10 GPUs of t4, which has 8; "
+            "expected a range with a multiple of 8 GPUs, one worker on a100, got 10 to 12",
+        ),
     ],
 )
 def test_a_job_that_can_never_run_is_refused_with_the_reason(text: str, said: str) -> None:
@@ -177,6 +186,57 @@ def test_a_job_that_can_never_run_is_refused_with_the_reason(text: str, said: st
         job_of(text)
     assert str(refused.value).startswith("job job can never run on cluster mixed: ")
     assert said in str(refused.value)
+
+
+def test_a_range_without_a_whole_worker_is_no_matter_on_a_type_among_others_or_once_it_was_accepted() -> None:
+    text = "run: x\nelastic: {min: 10, max: 12}\nresources: {gpus_per_worker: {a100: 2, t4: 8}}"
+    spec, _ = read_submission(text)
+    assert spec_to_job(spec, "j1", 100.0, CLUSTER).gpu_types == ("a100",)
+    alone, _ = read_submission(text.replace("a100: 2", "lent: 8").replace("t4: 8", "a100: 2"))
+    assert accepted_job(alone, "j1", 100.0, CLUSTER).max_gpus == 12
+
+
+@pytest.mark.parametrize(
+    ("fewest", "most", "expected"),
+    [(2, 12, (2, 12)), (10, 12, "a multiple of 8 GPUs, one worker on a100, got 10 to 12"), (8, 8, (8, 8))],
+)
+def test_other_bounds_have_to_hold_a_whole_worker(
+    fewest: int, most: int, expected: tuple[int, int] | str
+) -> None:
+    text = "run: x\nelastic: {min: 2, max: 16}\nresources: {gpus_per_worker: {t4: 2, a100: 8}}"
+    spec, _ = read_submission(text)
+    if isinstance(expected, tuple):
+        assert scaled_bounds(spec, fewest, most, CLUSTER) == expected
+        return
+    with pytest.raises(InputError, match=expected):
+        scaled_bounds(spec, fewest, most, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "resources: {gpus_per_worker: {dgx: 2, a100: 4}}",
+            "resources.gpus_per_worker must .* dgx: 2 and a100: 4",
+        ),
+        (
+            "elastic: {min: 2}\nresources: {accelerators: ['a100:2', 'DGX:4']}",
+            "resources.accelerators must .* a100: 2 and DGX: 4",
+        ),
+        (
+            "batch: {per_gpu: {t4: 8, AWS: 9}}",
+            "batch.per_gpu must .* type t4 of cluster mixed, got t4: 8 and AWS: 9",
+        ),
+    ],
+)
+def test_two_numbers_for_one_type_by_two_of_its_names_are_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        job_of(text)
+
+
+def test_one_number_by_two_names_of_a_type_is_fine() -> None:
+    assert job_of("resources: {accelerators: ['a100:2', 'dgx:2']}").gpu_types == ("a100",)
+    assert job_of("resources: {gpus_per_worker: {dgx: 4, a100: 4}}").replica_gpus == {"a100": 4}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from tests.service.play import Deciding
 
 from stretto.experiments.spec import RunSpec, run_spec
-from stretto.model import Allocation, Placement
+from stretto.model import Allocation, Job, JobId, Placement
 from stretto.policies.registry import POLICIES
 from stretto.scheduler.constraints.whole_workers import in_one_size, whole_workers_of
 from stretto.service.scheduling.scheduler import scheduler_of
@@ -63,20 +63,39 @@ def test_sia_gives_one_replica_of_the_size_of_the_type_that_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "expected"),
+    ("least", "most", "expected"),
     [
-        pytest.param(16, (8, 16, 8, ("a100", "rtx")), id="by what suits all types"),
-        pytest.param(12, (8, 8, 8, ("a100", "rtx")), id="no more than it may have"),
-        pytest.param(6, (2, 6, 2, ("a100",)), id="without the type whose workers are too large"),
+        pytest.param(2, 16, (8, 16, 8, ("a100", "rtx")), id="by what suits all types"),
+        pytest.param(2, 12, (8, 8, 8, ("a100", "rtx")), id="no more than it may have"),
+        pytest.param(2, 6, (2, 6, 2, ("a100",)), id="without the type whose workers are too large"),
+        pytest.param(10, 12, (10, 12, 2, ("a100",)), id="without the type of which none lies in its range"),
     ],
 )
 def test_policies_of_one_size_see_a_job_that_fits_every_type(
-    most: int, expected: tuple[int, int, int, tuple[str, ...]]
+    least: int, most: int, expected: tuple[int, int, int, tuple[str, ...]]
 ) -> None:
-    job = a_job("a", 2, min_gpus=2, max_gpus=most, gpus_per_worker=2, replica_gpus=SIZES)
-    one_size = in_one_size(job, ("a100", "rtx"), [8, 8])
-    shown = (one_size.min_gpus, one_size.max_gpus, one_size.gpus_per_worker, one_size.gpu_types)
-    assert shown == expected
+    job = a_job("a", least, min_gpus=least, max_gpus=most, gpus_per_worker=2, replica_gpus=SIZES)
+    assert sizes_of(in_one_size(job, ("a100", "rtx"), [8, 8])) == expected
+
+
+def sizes_of(job: Job) -> tuple[int, int, int, tuple[str, ...]]:
+    return job.min_gpus, job.max_gpus, job.gpus_per_worker, job.gpu_types
+
+
+def test_a_type_of_small_workers_goes_too_where_its_workers_do_not_fill_the_range() -> None:
+    job = a_job("a", 8, min_gpus=8, max_gpus=8, gpus_per_worker=1, replica_gpus={"a100": 3, "rtx": 4})
+    assert sizes_of(in_one_size(job, ("a100", "rtx"), [8, 8])) == (8, 8, 4, ("rtx",))
+
+
+@pytest.mark.parametrize(("workers", "gives"), [("whole", 8), ("in range", 10)])
+def test_a_job_runs_on_the_type_that_suits_its_range_unless_the_log_is_older(
+    workers: str, gives: int
+) -> None:
+    scene = Hybrid("fifo", "a100", "a100", "rtx", "rtx")
+    scene.scene.tell(Configured("fifo", speeds="measured", workers=workers))
+    scene.scene.submit("1", elastic=(10, 12), resources=RESOURCES)
+    allocation = scene.decide().placement.get(JobId("1"))
+    assert (0 if allocation is None else allocation.gpus) == gives
 
 
 def test_gpus_that_make_no_whole_worker_are_left() -> None:

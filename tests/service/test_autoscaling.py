@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.service.fake_backend import FakeBackend
 from tests.service.http.rig import PATIENCE_S, Rig, a_rig, play
+from tests.service.scene import Scene
 
 from stretto.backends.protocol import Autoscales, BackendUnreachable, NodeRequest, NodeState
 from stretto.service import autoscaling
@@ -125,6 +126,17 @@ def test_what_runs_is_asked_for_too_so_that_nobody_is_counted_twice_while_he_beg
             assert backend.wishes == [(ONE_MORE, ONE_MORE)], "the same two, of which one has begun"
 
     play(story)
+
+
+@pytest.mark.parametrize(("most", "kinds"), [(3, []), (4, ["l4"])])
+def test_no_node_is_asked_for_of_a_type_without_a_whole_number_of_workers_in_the_range(
+    most: int, kinds: list[str]
+) -> None:
+    resources = {"gpus_per_worker": 1, "replica_gpus": {"a100": 1, "l4": 2}}
+    record = Scene().submit("1", elastic=(3, most), resources=resources)
+    record.job = replace(record.job, replica_gpus={"a100": 1, "l4": 2})  # no node of l4 has been there
+    coming = NodeState("small", "l4", 4, 4, up=False, dead=True, comes=True)
+    assert autoscaling._kinds_of(record, [coming]) == kinds
 
 
 @pytest.mark.parametrize(

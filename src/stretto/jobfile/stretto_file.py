@@ -272,8 +272,9 @@ def _rewards(entry: Entry) -> tuple[Worth, ...]:
         worth = inner.read("worth", number, NUMBER, None)
         if by is None or worth is None:
             raise InputError(f"{inner.at('by')}: {inner.path} must have by and worth")
-        if worth > MOST_WORTH:  # not checked by the part itself: logs have others
-            expected = f"at most {MOST_WORTH:g}, since no reward may outweigh a strict deadline"
+        if not 0 < worth <= MOST_WORTH:  # the part itself lets more pass, which logs have
+            why = ", since no reward may outweigh a strict deadline" if worth > 0 else ""
+            expected = f"a number above 0 and at most {MOST_WORTH:g}{why}"
             raise inner.wrong("worth", expected, f"{worth:g}")
         rewards.append(_built(inner, lambda by=by, worth=worth: Worth(by, worth)))  # type: ignore[misc]
     return tuple(rewards)

@@ -44,8 +44,9 @@ def spec_to_job(
 
 def check_possible(spec: JobSpec, submitted_s: float, cluster: Cluster, epoch_s: float = 0.0) -> None:
     """Raise InputError, with the reason, for a job that can never run there or keep its deadlines."""
-    fewest, _ = _range(spec)
-    reasons = _reasons(spec, fewest, cluster, _alternatives(spec, cluster))
+    _check_one_number_each(spec, cluster)
+    fewest, most = _range(spec)
+    reasons = _reasons(spec, fewest, cluster, _alternatives(spec, cluster), most)
     if all(reasons):
         raise InputError(
             f"job {spec.name} can never run on cluster {cluster.name}: {'; '.join(dict.fromkeys(reasons))}"
@@ -150,7 +151,7 @@ def scaled_bounds(
             raise InputError(f"expected a range with one of the sizes {all_sizes}, got {fewest} to {most}")
         fewest, most = sizes[0], sizes[-1]
     kinds = [kind for kind, name in enumerate(cluster.type_names) if not gpu_types or name in gpu_types]
-    reasons = _reasons(spec, fewest, cluster, kinds)
+    reasons = _reasons(spec, fewest, cluster, kinds, most)
     if all(reasons):
         raise InputError(
             f"job {spec.name} could never run on cluster {cluster.name}: {'; '.join(dict.fromkeys(reasons))}"
@@ -194,6 +195,27 @@ def _alternatives(spec: JobSpec, cluster: Cluster) -> Sequence[int]:
     return kinds
 
 
+def _check_one_number_each(spec: JobSpec, cluster: Cluster) -> None:
+    """Raise InputError where a file says two numbers for one type, by names that mean the same here."""
+    resources = spec.resources
+    alternatives = resources.accelerators
+    numbers_by_key = {
+        "resources.gpus_per_worker": resources.replica_gpus,
+        "resources.accelerators": {each.gpu_type: each.gpus for each in alternatives if each.gpus},
+        "batch.per_gpu": spec.batch.per_gpu_of,
+    }
+    for gpu_type in cluster.types:
+        names = {name.lower() for name in (gpu_type.name, *gpu_type.aliases)}
+        for key, numbers in numbers_by_key.items():
+            here = {name: number for name, number in numbers.items() if name.lower() in names}
+            if len(set(here.values())) > 1:
+                words = " and ".join(f"{name}: {number}" for name, number in here.items())
+                raise InputError(
+                    f"{key} must say one number for GPU type {gpu_type.name} of cluster {cluster.name},"
+                    f" got {words}"
+                )
+
+
 def _replica_gpus(spec: JobSpec, cluster: Cluster) -> dict[str, int]:
     """GPUs of one worker by type as the cluster calls it; empty where all types are alike."""
     if not spec.resources.replica_gpus:
@@ -209,10 +231,13 @@ def _names(spec: JobSpec, cluster: Cluster, kinds: tuple[int, ...]) -> tuple[str
     return tuple(cluster.type_names[kind] for kind in kinds)
 
 
-def _reasons(spec: JobSpec, fewest: int, cluster: Cluster, kinds: Sequence[int]) -> list[str]:
-    """Why the job can never run on each of these types; "" where it can, if only together with others."""
+def _reasons(spec: JobSpec, fewest: int, cluster: Cluster, kinds: Sequence[int], most: int = 0) -> list[str]:
+    """Why the job can never run on each of these types; "" where it can, if only together with others.
+
+    most: GPUs that it may have; 0: there is no limit, or a log is read, whose jobs were accepted without it.
+    """
     if not spec.resources.heterogeneous:
-        return [_never(spec, fewest, cluster, kind) for kind in kinds]
+        return [_never(spec, fewest, cluster, kind, most) for kind in kinds]
     each = spec.resources.gpus_per_worker
     reasons = [_never(spec, each, cluster, kind) for kind in kinds]
     able = [kind for kind, why in zip(kinds, reasons, strict=True) if not why]
@@ -229,14 +254,19 @@ def _most_gpus(cluster: Cluster, kind: int, each: int) -> int:
     return int(gpus[:most_nodes].sum()) // cluster.types[kind].stand_ins
 
 
-def _never(spec: JobSpec, fewest: int, cluster: Cluster, kind: int) -> str:
+def _never(spec: JobSpec, fewest: int, cluster: Cluster, kind: int, most: int = 0) -> str:
     """Why the job can never run on a type, with the cluster empty; "" where it can."""
     resources, gpu_type = spec.resources, cluster.types[kind]
     each = resources.worker_gpus((gpu_type.name, *gpu_type.aliases))
     if not each:
         return f"resources.gpus_per_worker says nothing of {gpu_type.name}"
     if resources.replica_gpus:
-        fewest = -(-fewest // each) * each
+        asked, fewest = fewest, -(-fewest // each) * each
+        if most and fewest > most:
+            words = f"{asked}" if asked == most else f"{asked} to {most}"
+            return (
+                f"expected a range with a multiple of {each} GPUs, one worker on {gpu_type.name}, got {words}"
+            )
     cores = (resources.cpus or 0.0) / spec.gpus * each
     memory = (resources.memory_gb or 0.0) / spec.gpus * each
     return _never_fits(cluster, kind, fewest, each, cores, memory)
@@ -255,7 +285,7 @@ def _never_fits(cluster: Cluster, kind: int, fewest: int, each: int, cores: floa
         if (not node.cpus or node.cpus >= cores) and (not node.memory_gb or node.memory_gb >= memory)
     ]
     if not able:
-        return f"{cores:g} cores and {memory:g} GB beside {each} GPUs are more than a node of {name} has"
+        return f"{_beside(each, cores, memory)} are more than a node of {name} has"
     most_nodes = cluster.types[kind].max_nodes_per_job or len(able)
     rooms = np.sort([node.gpus // each * each for node in able])[::-1][:most_nodes]
     needed = fewest * cluster.types[kind].stand_ins
@@ -263,6 +293,13 @@ def _never_fits(cluster: Cluster, kind: int, fewest: int, each: int, cores: floa
         limit = f" on {most_nodes} nodes" if most_nodes < len(nodes) else ""
         return f"asks for {needed} GPUs of {name}, which has {int(rooms.sum())}{limit}"
     return ""
+
+
+def _beside(gpus: int, cores: float, memory: float) -> str:
+    """What is asked for beside the GPUs of a worker."""
+    parts = [f"{cores:g} core{'s' * (cores != 1)}"] if cores else []
+    parts += [f"{memory:g} GB"] if memory else []
+    return f"{' and '.join(parts)} beside {gpus} GPU{'s' * (gpus != 1)}"
 
 
 def _goal(spec: JobSpec) -> Goal | None:

@@ -124,6 +124,7 @@ class Constraints:
     parts_kept: bool = True
     parents: Mapping[str, str] = field(default_factory=dict)  # of queues that are a part of another
     whole_workers: bool = False  # nothing is given that makes no whole worker on one node
+    ranges_kept: bool = True  # a job whose workers differ by type is shown types that its range suits
     going_on_until_s: Mapping[JobId, float] = field(default_factory=dict)  # jobs that do not grow until then
     kept: tuple[KeptNodes, ...] = ()  # no node is in two of them
     fair_share: FairShare | None = None  # orders jobs of one priority; None: they come by submission

@@ -157,7 +157,8 @@ def _once_all_are_there(constraints: Constraints, state: State, nodes: Sequence[
 def _kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:
     """Types of nodes that may come and that a worker of a job fits on, by its preference."""
     fit = dict.fromkeys(node.gpu_type for node in nodes if node.comes and _fits_on(record, node))
-    return [kind for kind in record.job.gpu_types or fit if kind in fit]
+    most = record.job.max_gpus
+    return [kind for kind in record.job.gpu_types or fit if kind in fit and _least_gpus(record, kind) <= most]
 
 
 def _fits_on(record: JobRecord, node: NodeState) -> bool:

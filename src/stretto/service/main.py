@@ -277,7 +277,7 @@ def _configured(config: Config, settings: Mapping[str, str]) -> Configured:
         reservations="kept",
         usage="shown",
         speeds="measured",
-        workers="whole",
+        workers="in range",
         suspensions="measured",
         resizes="measured",
         evidence=evidence_that_counts(config.policy, settings),

@@ -29,5 +29,7 @@ def test_a_job_has_the_priority_of_the_class_that_it_names(verbs: Stretto) -> No
     for name in ("urgent", "usual"):
         assert verbs("priority-classes", "delete", name).out == f"priority class {name}: deleted\n"
     assert verbs("priority-classes", "list", "--json").json == {"priority_classes": []}
+    refused = verbs("submit", "--priority", "high", "--", "sleep", "600")
+    assert "expected a whole number, since no priority class has been set, got 'high'" in refused.err
     gone = verbs("priority-classes", "delete", "usual")
     assert (gone.status, gone.err.count("\n")) == (2, 1)

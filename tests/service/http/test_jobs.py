@@ -174,6 +174,12 @@ def test_every_verb_changes_what_it_says(tmp_path: Path) -> None:
         ),
         pytest.param("run: 'true'\nelastic: {sizes: [1, 4]}", (2, 3), 422, id="none of its sizes"),
         pytest.param("run: 'true'\nelastic: {min: 1, max: 4}", (999, 1000), 422, id="more than there are"),
+        pytest.param(
+            "run: 'true'\nresources: {gpus_per_worker: {a100: 3, other: 4}}\nelastic: {min: 1, max: 6}",
+            (4, 5),
+            422,
+            id="no whole worker on its type",
+        ),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(

@@ -1,6 +1,7 @@
 """Work of users in processes of its own: within limits of time and memory, and stopped when nobody waits."""
 
 import asyncio
+import json
 import math
 import os
 import time
@@ -14,6 +15,7 @@ from stretto.jobfile import read_submission
 from stretto.model import InputError
 from stretto.service.pool import Closed, OutOfMemory, OutOfTime, Pool, Turns
 from stretto.service.pool.pool import Work
+from stretto.service.structured_logs import Lines
 
 pytestmark = pytest.mark.processes
 
@@ -60,6 +62,20 @@ def test_what_is_wrong_with_the_input_is_told_as_if_it_had_been_read_here() -> N
             await pool.call("ada", preparing(divmod, 1, 0))
 
     play(story)
+
+
+def test_where_a_call_failed_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(pool: Pool) -> None:
+        with pytest.raises(RuntimeError, match="loads failed: JSONDecodeError"):
+            await pool.call("ada", preparing(json.loads, "{"))
+
+    play(story)
+    (record,) = caplog.records
+    line = json.loads(Lines().format(record))
+    assert (line["level"], line["call"]) == ("error", "loads")
+    assert line["trace"].startswith("Traceback (most recent call last)")
+    assert "json/decoder.py" in line["trace"]
+    assert line["failed"] in line["trace"]
 
 
 def test_a_call_without_end_is_ended_and_the_next_one_answered() -> None:

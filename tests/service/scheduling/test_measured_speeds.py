@@ -124,6 +124,16 @@ def test_of_a_job_that_nobody_has_measured_people_see_that_it_is_assumed() -> No
     assert {each.error for each in shown.entries} == {None}
 
 
+def test_people_are_shown_speeds_of_whole_workers_only() -> None:
+    scene = Scene(2, gpus=8)
+    scene.tell(happened.NodeSeen("r0", "rtx", 8))
+    resources = {"gpus_per_worker": 2, "replica_gpus": {"a100": 2, "rtx": 8}}
+    shown = speeds_of(scene.state, scene.submit("1", elastic=(2, 16), resources=resources))
+    assert shown is not None
+    sizes = {name: {each.gpus for each in shown.entries if each.gpu_type == name} for name in ("a100", "rtx")}
+    assert sizes == {"a100": {2, 4, 8, 16}, "rtx": {8}}
+
+
 # ── what policies make of it ────────────────────────────────────────────────────────────────────────────────
 
 

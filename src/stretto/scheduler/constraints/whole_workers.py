@@ -22,9 +22,9 @@ def show_one_size(snapshot: Snapshot) -> Snapshot:
     varying = np.flatnonzero(snapshot.jobs.varies_by_type).tolist()
     if not varying:
         return snapshot
-    names = snapshot.cluster.type_names
+    names, ranges_kept = snapshot.cluster.type_names, snapshot.constraints.ranges_kept
     changed = {
-        row: in_one_size(snapshot.jobs[row], names, snapshot.cluster.gpus_per_node.tolist())
+        row: in_one_size(snapshot.jobs[row], names, snapshot.cluster.gpus_per_node.tolist(), ranges_kept)
         for row in varying
     }
     rows = np.arange(len(snapshot.jobs))
@@ -34,11 +34,21 @@ def show_one_size(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def in_one_size(job: Job, type_names: tuple[str, ...], gpus_per_node: list[int]) -> Job:
+def in_one_size(
+    job: Job, type_names: tuple[str, ...], gpus_per_node: list[int], range_kept: bool = True
+) -> Job:
     """A job in multiples of a number that makes whole workers on every type that it may have then.
 
-    Types of the largest workers are left out where the job may not have so many GPUs.
+    Types of the largest workers are left out where the job may not have so many GPUs. So are those of which
+    no number of whole workers lies in its range. range_kept: if not, as older logs were decided, these stay,
+    and a policy may be shown a size below the range.
     """
+    least = job.min_gpus if range_kept else 1
+
+    def has_whole(names: list[str]) -> bool:
+        each = lcm(*(job.replica_gpus[name] for name in names))
+        return job.max_gpus // each * each >= least
+
     allowed = [
         name
         for name, most in zip(type_names, gpus_per_node, strict=True)
@@ -48,16 +58,18 @@ def in_one_size(job: Job, type_names: tuple[str, ...], gpus_per_node: list[int])
     ]
     # A multiple of all sizes may be more than the job may have: the types of the largest workers go first.
     allowed.sort(key=lambda name: job.replica_gpus[name])
-    while len(allowed) > 1 and lcm(*(job.replica_gpus[name] for name in allowed)) > job.max_gpus:
+    if range_kept:
+        allowed = [name for name in allowed if has_whole([name])] or allowed
+    while len(allowed) > 1 and not has_whole(allowed):
         allowed.pop()
     each = lcm(*(job.replica_gpus[name] for name in allowed)) if allowed else job.gpus_per_worker
     most = job.max_gpus if job.max_gpus == UNLIMITED_GPUS else max(job.max_gpus // each, 1) * each
-    least = min(-(-job.min_gpus // each) * each, most)
+    fewest = min(-(-job.min_gpus // each) * each, most)
     return replace(
         job,
-        min_gpus=least,
+        min_gpus=fewest,
         max_gpus=most,
-        gpus=max(least, min(-(-job.gpus // each) * each, most)),
+        gpus=max(fewest, min(-(-job.gpus // each) * each, most)),
         gpus_per_worker=each,
         replica_gpus={},
         gpu_types=tuple(name for name in type_names if name in allowed) or job.gpu_types,

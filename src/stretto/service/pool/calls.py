@@ -25,6 +25,7 @@ class Answer:
     value: Any = None
     wrong: str = ""  # the line of an InputError
     failed: str = ""  # any other error
+    trace: str = ""  # where that came from, in the process
     out_of_memory: bool = False
 
 

@@ -10,6 +10,7 @@ import pickle
 import resource
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 from stretto.errors import InputError
@@ -49,7 +50,7 @@ def answer_to(body: bytes) -> bytes:
     except MemoryError:
         answer = Answer(out_of_memory=True)
     except Exception as surprise:
-        answer = Answer(failed=f"{type(surprise).__name__}: {surprise}")
+        answer = Answer(failed=f"{type(surprise).__name__}: {surprise}", trace=traceback.format_exc())
     return pickle.dumps(answer)
 
 

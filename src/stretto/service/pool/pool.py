@@ -4,6 +4,7 @@ Fair turns: users come one after the other, each with few turns at a time, howev
 """
 
 import asyncio
+import logging
 import os
 import pickle
 import signal
@@ -17,6 +18,8 @@ from typing import Any
 
 from stretto.errors import InputError
 from stretto.service.pool.calls import LENGTH, Answer, Call, frame
+
+log = logging.getLogger(__name__)
 
 
 class TooManyWaiting(Exception):
@@ -165,6 +168,11 @@ class Pool:
         if answer.wrong:
             raise InputError(answer.wrong)
         if answer.failed:
+            # Only the process knows where it happened: who asked is told no more than what.
+            log.error(
+                "a call failed in a process of the pool",
+                extra={"call": function.__name__, "failed": answer.failed, "trace": answer.trace.rstrip()},
+            )
             raise RuntimeError(f"{function.__name__} failed: {answer.failed}")
         return answer.value
 

@@ -20,7 +20,7 @@ def constraints_of(state: State, now_s: float) -> Constraints:
     parents = parents_of(state.queues)
     sizes = dict(state.sized)  # a copy: jobs come and end while a decision is being made
     staying = {name: state.jobs[name].job for name in state.staying()}
-    whole = state.configured.workers == "whole"
+    workers = state.configured.workers
     act = state.configured.priorities == "preempt"
     fair = fair_share_of(state, now_s) if state.configured.fair_share_half_life_s else None
     lasting_s, grace_s = _of_reservations(state) if reservations else ({}, 0.0)
@@ -37,7 +37,8 @@ def constraints_of(state: State, now_s: float) -> Constraints:
         parts_kept=state.configured.reservations == "kept",
         shows_usage=state.configured.usage == "shown",
         parents=parents,
-        whole_workers=whole,
+        whole_workers=workers != "split",
+        ranges_kept=workers == "in range",
         going_on_until_s=_going_on(state, now_s),
         kept=tuple(
             KeptNodes(nodes, jobs, _taint_words(state, nodes[0])) for nodes, jobs in state.tolerated()

@@ -85,7 +85,10 @@ def _entries(record: JobRecord, evidence: SpeedEvidence, cluster: Cluster) -> li
 
 
 def _counts(record: JobRecord, evidence: SpeedEvidence, kind: int, most: int) -> list[int]:
-    """Powers of two within what the job may hold of a type, what it asks for, and what was measured."""
+    """Powers of two within what the job may hold of a type, what it asks for, and what was measured.
+
+    All in whole workers: what it asks for may be none of a type whose workers are larger.
+    """
     each, job = evidence.worker_gpus(kind), record.job
     most = min(most, evidence.reach_gpus)
     counts = {each * 2**power for power in range(most.bit_length())}
@@ -93,4 +96,4 @@ def _counts(record: JobRecord, evidence: SpeedEvidence, kind: int, most: int) ->
     counts |= {
         each * measurement.workers for measurement in evidence.measurements if measurement.kind == kind
     }
-    return sorted(gpus for gpus in counts if gpus <= most)
+    return sorted(gpus for gpus in counts if gpus <= most and gpus % each == 0)

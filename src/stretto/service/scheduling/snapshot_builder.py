@@ -99,7 +99,7 @@ class JobColumns:
         self.state = state
         measures = state.configured.speeds == "measured"
         fresh = self.cluster is not state.cluster or self.seen > state.seq or 2 * self.ended > self.count
-        counts_workers = state.configured.workers == "whole"
+        counts_workers = state.configured.workers != "split"
         fresh = fresh or (self.measures, self.counts_workers) != (measures, counts_workers)
         self.measures, self.counts_workers = measures, counts_workers
         fresh = fresh or self.seen < state.unchanged  # a job may have ended and left since

@@ -44,8 +44,9 @@ def _priority_of(state: State, spec: JobSpec) -> int:
     if not spec.priority_class:
         return spec.priority
     if spec.priority_class not in state.priority_classes:
-        known = ", ".join(["a whole number", *sorted(state.priority_classes)])
-        raise InputError(f"priority: expected one of {known}, got {spec.priority_class!r}")
+        known = ", ".join(["one of a whole number", *sorted(state.priority_classes)])
+        expected = known if state.priority_classes else "a whole number, since no priority class has been set"
+        raise InputError(f"priority: expected {expected}, got {spec.priority_class!r}")
     return state.priority_classes[spec.priority_class].value
 
 

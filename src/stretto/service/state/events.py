@@ -143,7 +143,8 @@ class Configured(Event):
     resizes: str = "assumed"  # the same of changes of size in place
     # of a `deadline:` without rewards: 1 in logs that do not say, later 100, then 110
     deadline_worth: float = 1.0
-    # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers
+    # "whole": no plan splits a worker of several GPUs over nodes, and what was measured counts workers;
+    # "in range": and policies are shown no type on which no number of whole workers lies in a job's range
     workers: str = "split"
     webhooks: str = "lost"  # at a restart; "kept": what is to be delivered follows from the log
     drains: str = "restart"  # what trains on a drained node and elsewhere; "in place": it goes on elsewhere
