@@ -78,6 +78,22 @@ def test_a_chain_starts_link_by_link(scene: Scene) -> None:
     assert not isinf(fates["last"].end_s)
 
 
+@pytest.mark.parametrize(
+    ("more", "now_s"),
+    [
+        pytest.param({}, 100.0, id="at a moment before it was submitted"),
+        pytest.param({"start_after": {"after_s": 600.0}}, 600.0, id="before its time"),
+        pytest.param({"depends_on": [{"job": "held", "when": "started"}]}, 600.0, id="beside another"),
+    ],
+)
+def test_who_holds_gpus_is_there_and_may_end(scene: Scene, more: dict[str, Any], now_s: float) -> None:
+    scene.submit("short", 2, expected_time_s=10.0, **more)
+    scene.give(_short={"n1": 12})
+    scene.tell(happened.Reported("short", {"left_s": 10.0}))
+    fates = play(fork_of(scene.state, now_s)).fates
+    assert (fates["short"].start_s, fates["short"].end_s) == pytest.approx((now_s, now_s + 10.0))
+
+
 def test_more_nodes_start_who_waits_now(scene: Scene) -> None:
     fork = fork_of(scene.state, scene.now_s, [ExtraNodes("a100", 4)])
     assert outlook_of(fork, 3).start("waits").high_s == scene.now_s

@@ -1,5 +1,6 @@
 """The timeline: what jobs have held, to whom it is shown, and what is foreseen."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -202,5 +203,21 @@ def test_what_was_held_is_known_after_a_restart(tmp_path: Path) -> None:
             fold(again, recorded)
         assert again.jobs[name].size_changes == rig.service.state.jobs[name].size_changes != []
         assert any(recorded.kind == Decided.__name__ for recorded in rig.store.read())
+
+    told(tmp_path, story)
+
+
+def test_a_forecast_begins_when_its_turn_has_come(tmp_path: Path) -> None:
+    async def story(rig: Rig) -> None:
+        turns = rig.service.long_work.turns
+        async with rig.client("ada") as ada:
+            async with turns.turn("ada"):
+                asking = asyncio.create_task(ada.get("/api/v1/timeline/forecast?hours=1"))
+                await rig.until(lambda: bool(turns._waiting))
+                await running(rig)
+                earliest_s = rig.service.clock.now_s()
+            answer = await asking
+        assert answer.status_code == HTTPStatus.OK
+        assert answer.json()["now_s"] >= earliest_s
 
     told(tmp_path, story)

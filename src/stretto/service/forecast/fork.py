@@ -291,6 +291,10 @@ def _member(
         for earlier in state.relations.jobs_of(name)
         if earlier in state.jobs and not state.jobs[earlier].has_ended and not record.attempt
     )
+    from_s = max(record.not_before_s, record.job.submitted_s, held_until_s)
+    if allocation is not None:  # whatever it waited for, it is there: it cannot end before it comes
+        after, from_s = (), min(from_s, now_s)
+        job = _coming(job, now_s) if job.submitted_s > now_s else job
     return ForkedJob(
         job=job,
         name=record.spec.name,
@@ -306,7 +310,7 @@ def _member(
         had_s=attained_gpu_s(record, now_s) / job.gpus,
         speeds=speeds,
         held=allocation,
-        from_s=max(record.not_before_s, record.job.submitted_s, held_until_s),
+        from_s=from_s,
         after=after,
     )
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from stretto.model import FloatArray
 from stretto.service.eventlog.archive import spell_of
-from stretto.service.forecast.fork import fork_of
+from stretto.service.forecast.fork import Fork, fork_of
 from stretto.service.forecast.job_sizes import MOST_JOBS, Ahead, sizes_ahead
 from stretto.service.forecast.simulate import answered, packed
 from stretto.service.http import over_time_schemas
@@ -227,11 +227,13 @@ async def forecast(
 ) -> dict[str, Any]:
     """How many GPUs jobs would hold if no other comes: the middle of some futures, and their span."""
     require_nodes(service)
-    now_s = service.clock.now_s()
+    forks: list[Fork] = []
 
     async def prepare() -> Work:
-        state, memory = service.state, service.scheduling.memory
+        # Once the turn has come: jobs may have started since it was asked for.
+        state, now_s, memory = service.state, service.clock.now_s(), service.scheduling.memory
         fork = replace(fork_of(state, now_s, memory=memory), corrections=service.forecasts.corrections)
+        forks.append(fork)
         own = _own(service, caller, job)
         ahead = Ahead(hours * 3600.0, own)
         question = await asyncio.to_thread(packed, sizes_ahead, fork, ahead, state.unix_s, draws)
@@ -240,6 +242,7 @@ async def forecast(
     answer: dict[str, Any] = await while_listening(
         request, worked(service.long_work, caller, "the forecast", prepare)
     )
+    now_s = forks[0].now_s
     return {"now_s": now_s, "unix_s": service.state.calendar.unix_at(now_s), **answer}
 
 
