@@ -136,7 +136,7 @@ def test_no_node_is_asked_for_of_a_type_without_a_whole_number_of_workers_in_the
     record = Scene().submit("1", elastic=(3, most), resources=resources)
     record.job = replace(record.job, replica_gpus={"a100": 1, "l4": 2})  # no node of l4 has been there
     coming = NodeState("small", "l4", 4, 4, up=False, dead=True, comes=True)
-    assert autoscaling._kinds_of(record, [coming]) == kinds
+    assert autoscaling.kinds_of(record, [coming]) == kinds
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def requested_nodes(
             waiting.append(record)
     requests: dict[str, NodeRequest | None] = {}
     for record in sorted(waiting, key=lambda record: (-record.job.priority, record.number)):
-        kinds = _kinds_of(record, nodes)
+        kinds = kinds_of(record, nodes)
         if not kinds:
             continue
         least_on = {kind: _least_gpus(record, kind) for kind in kinds}
@@ -154,7 +154,7 @@ def _once_all_are_there(constraints: Constraints, state: State, nodes: Sequence[
     return replace(constraints, queues=with_quotas(state.queues, state.node_facts.capacity + coming))
 
 
-def _kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:
+def kinds_of(record: JobRecord, nodes: Sequence[NodeState]) -> list[str]:
     """Types of nodes that may come and that a worker of a job fits on, by its preference."""
     fit = dict.fromkeys(node.gpu_type for node in nodes if node.comes and _fits_on(record, node))
     most = record.job.max_gpus

@@ -209,11 +209,9 @@ def test_what_was_held_is_known_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_forecast_begins_when_its_turn_has_come(tmp_path: Path) -> None:
     async def story(rig: Rig) -> None:
-        turns = rig.service.long_work.turns
         async with rig.client("ada") as ada:
-            async with turns.turn("ada"):
+            async with rig.service.long_work.turns.turn("ada"):
                 asking = asyncio.create_task(ada.get("/api/v1/timeline/forecast?hours=1"))
-                await rig.until(lambda: bool(turns._waiting))
                 await running(rig)
                 earliest_s = rig.service.clock.now_s()
             answer = await asking
