@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from stretto import whole_files
 from stretto.whole_files import write_whole
 
 
@@ -30,7 +29,7 @@ def test_what_cannot_be_written_to_its_end_leaves_the_former_file_and_no_other(
             file.write(data[:3])
         raise OSError(28, "No space left on device", str(part))
 
-    monkeypatch.setattr(whole_files.Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left") as failed:
         write_whole(path, "latter")
     assert failed.value.filename == str(path)

@@ -244,4 +244,5 @@ def _one_of(values: type[Value], given: str, name: str) -> Value:
 
 def _gpus_asked(snapshot: Snapshot) -> IntArray:
     """(jobs,) GPUs that each asks for, or as many as the largest type has: of more nothing can be known."""
-    return np.minimum(snapshot.jobs.gpus, snapshot.cluster.capacity.max())
+    asked: IntArray = np.minimum(snapshot.jobs.gpus, snapshot.cluster.capacity.max())
+    return asked
