@@ -219,8 +219,9 @@ FINDINGS: Mapping[str, Sequence[str]] = {
         "comes nearest in completion time",
     ),
     "ones-fig17-grown": (
-        "On 32 and more GPUs Optimus waits for half of its round of 10 minutes. With rounds of half the "
-        "length it waits half as long, as decision 0005 shows. On 16 GPUs, whose row is contradicted, it "
-        "waits for GPUs",
+        "Optimus waits for half of its round of 10 minutes. With rounds of half the length the paper's "
+        "distance is reproduced on 64 GPUs, and lies within the interval on 16. What it is told changes little",
+        "The batches that owners ask for decide on the distance to Tiresias. With the models' usual batches "
+        "ONES is further ahead of it, on 64 GPUs as far as in the paper",
     ),
 }
