@@ -220,7 +220,7 @@ FINDINGS: Mapping[str, Sequence[str]] = {
     ),
     "ones-fig17-grown": (
         "Optimus waits for half of its round of 10 minutes. With rounds of half the length the paper's "
-        "distance is reproduced on 64 GPUs, and lies within the interval on 16. What it is told changes little",
+        "distance is reproduced on 64 GPUs, and lies within the interval on 16. What it is told adds little",
         "The batches that owners ask for decide on the distance to Tiresias. With the models' usual batches "
         "ONES is further ahead of it, on 64 GPUs as far as in the paper",
     ),
