@@ -192,10 +192,10 @@ WORDS = {
     ),
     "no seeds": (
         f"compare {FOUR} --policies fifo --seeds 0 --out o",
-        r"'--seeds'.*greater than or equal to 1",
+        r"--seeds: expected at least 1, got",
     ),
-    "a negative seed": (f"simulate {FOUR} --seed -1", r"'--seed'.*greater than or equal to 0"),
-    "a seed that is no number": (f"simulate {FOUR} --seed x", r"'--seed'.*integer"),
+    "a negative seed": (f"simulate {FOUR} --seed -1", r"--seed: expected at least 0, got"),
+    "a seed that is no number": (f"simulate {FOUR} --seed x", r"--seed: expected a whole number, got 'x'"),
     "no trace": ("simulate -c tiny.yaml", r"missing option --trace"),
     "no cluster": ("simulate -t four.csv", r"missing option --cluster"),
     "no output": (f"compare {FOUR} --policies fifo", r"Missing option '--out'"),
@@ -231,7 +231,7 @@ WORDS = {
     ),
     "no log": ("simulate --from-log nowhere", r"--from-log nowhere: expected the log of a run"),
     "a log and a seed": ("simulate --from-log nowhere --seed 3", r"expected no --seed, got 3"),
-    "no jobs to bench": ("bench solver --jobs 0 --gpus 8", r"'--jobs'.*greater than or equal to 1"),
+    "no jobs to bench": ("bench solver --jobs 0 --gpus 8", r"--jobs: expected at least 1, got"),
     "an unwritable target": ("traces convert four.csv no/such/folder.csv", r"folder\.csv: cannot be written"),
     "an unknown ending": (
         "traces convert four.csv four.txt",
