@@ -136,16 +136,8 @@ def figure6(request: Request) -> Series:
         Switch("Chronus profiles at no cost", {"policy.profiling_gpus": "0"}, only="chronus"),
     )
 
-    def measure(results: Sequence[Result]) -> list[Value]:
-        ours, *theirs = (mean_inflation(result, duration_s) for result in results)
-        less = [1.0 - ours / each for each in theirs]
-        return [Value(each) for each in (max(less), *less)]
-
-    rows = switched_runs(request, specs, switches, measure)
-    rows += _other_readings(rows[0])
-    figures = [Figure("cornucopia, largest reduction", "inflation_reduction", INFLATION_REDUCTION)]
-    figures += [Figure(f"beside {name}", "inflation_reduction", None) for name in COMPARED]
-    return Series(tuple(figures), tuple(rows))
+    largest = Figure("cornucopia, largest reduction", "inflation_reduction", INFLATION_REDUCTION)
+    return _reductions(request, specs, switches, largest, lambda result: mean_inflation(result, duration_s))
 
 
 def _interactive_alone(spec: RunSpec) -> float | None:
@@ -269,16 +261,30 @@ def _on_helios(request: Request, made: str, clusters: Sequence[int]) -> Series:
         Switch("Tiresias has one bound", {"policy.queue_bounds_gpu_s": LUCID_BOUND}, only="tiresias"),
     )
 
+    largest = Figure("cornucopia, largest reduction", "avg_jct_reduction", HELIOS_JCT_REDUCTION)
+    return _reductions(request, specs, switches, largest, lambda result: metrics.mean(result.jct_s))
+
+
+def _reductions(
+    request: Request,
+    specs: Sequence[RunSpec],
+    switches: Sequence[Switch],
+    largest: Figure,
+    mean_of: Callable[[Result], float],
+) -> Series:
+    """By how much a mean is less under Cornucopia: at most, and beside each of `COMPARED`.
+
+    specs: of Cornucopia, then of those.
+    """
+
     def measure(results: Sequence[Result]) -> list[Value]:
-        ours_s, *theirs_s = (metrics.mean(result.jct_s) for result in results)
-        less = [1.0 - ours_s / each_s for each_s in theirs_s]
+        ours, *theirs = map(mean_of, results)
+        less = [1.0 - ours / each for each in theirs]
         return [Value(each) for each in (max(less), *less)]
 
     rows = switched_runs(request, specs, switches, measure)
-    rows += _other_readings(rows[0])
-    figures = [Figure("cornucopia, largest reduction", "avg_jct_reduction", HELIOS_JCT_REDUCTION)]
-    figures += [Figure(f"beside {name}", "avg_jct_reduction", None) for name in COMPARED]
-    return Series(tuple(figures), tuple(rows))
+    beside = [Figure(f"beside {name}", largest.metric, None) for name in COMPARED]
+    return Series((largest, *beside), (*rows, *_other_readings(rows[0])))
 
 
 def _other_readings(table: Switched) -> list[Switched]:
